@@ -1,0 +1,71 @@
+"""Where a trial runs. A runner starts sessions; a session is one live process that is given steps.
+
+``LocalRunner`` (local.py) starts real programs; ``MockRunner`` (mock.py) plays them for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from flatout.plan import Plan
+from flatout.trial import Block, Outcome, Profile
+from flatout.workload import Discovery
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One process to start."""
+
+    key: str
+    plan: Plan
+    seed: int | None = None
+    step_unit: str | None = None
+    anchor: int | None = None
+    reference_role: str | None = None
+    """``save`` or ``compare`` the first step's gradients, or None."""
+    randomness_off: bool = False
+    time_limit_seconds: float = 600.0
+    """No process lives longer."""
+    step_limit_seconds: float = 300.0
+    """No step (the first included: imports, data preparation, compile) may take longer."""
+
+
+class SessionEnded(Exception):
+    """The process is gone or can go no further; ``outcome`` says why. Not an error by itself."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+class Session(Protocol):
+    """A live program, holding still between two calls. Every method may raise SessionEnded."""
+
+    @property
+    def discovery(self) -> Discovery | None:
+        """What the agent found, once enough steps were taken."""
+        ...
+
+    def advance(self, steps: int) -> Block:
+        """Let the program take ``steps`` more steps, wait for them and return their times."""
+        ...
+
+    def profile(self) -> Profile | None:
+        """Let it take one step under torch.profiler. None where the profiler is not there."""
+        ...
+
+    def stop(self) -> Outcome:
+        """End it at the step where it holds, and everything that it started; what it has shown."""
+        ...
+
+    def kill(self) -> None:
+        """End it now. Safe at any time, also twice."""
+        ...
+
+
+class Runner(Protocol):
+    """Starts sessions. ``tell`` receives lines for a person (``started``, ``compiling`` ...)."""
+
+    def start(self, request: Request, tell: Callable[[str], None] = ...) -> Session: ...

@@ -1,0 +1,54 @@
+"""A technique: one optimisation, as its declaration. The act runs in the user's process (agent/acts).
+
+A declaration is one frozen dataclass in ``techniques/training/NAME.py`` with a docstring under fixed
+headings (*What it does*, *When it pays*, *What it changes*, *By hand*, *Sources*): that docstring is
+its manual page.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+from flatout.host import Host, Interpreter
+from flatout.plan import Plan
+from flatout.workload import Discovery
+
+
+class Effect(StrEnum):
+    """What a technique does to the numbers, mildest first."""
+
+    EXACT = "exact"
+    ROUNDING = "rounding"
+    REDRAW = "redraw"
+    APPROXIMATE = "approximate"
+    RECIPE = "recipe"
+
+
+class Technique(Protocol):
+    """What every declaration offers. ``techniques/__init__.py`` lists them in order of application."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """A few words for tables."""
+    effect: ClassVar[Effect]
+    claimed: ClassVar[str]
+    """What guides say that it gives, word for word in our words, for the column beside the measured."""
+    slot: ClassVar[str]
+    """Two techniques of one slot exclude each other (``precision``, ``attention``, ...)."""
+
+    def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
+        """Why it cannot be tried on this program and machine, or None. Never a silent no."""
+        ...
+
+    def settings(self, discovery: Discovery, host: Host) -> dict[str, object]:
+        """What to pass to the act."""
+        ...
+
+    def active(self, evidence: dict[str, object], discovery: Discovery) -> str | None:
+        """None when the evidence shows that it ran; else what is missing."""
+        ...
+
+    def by_hand(self, plan: Plan, discovery: Discovery) -> str:
+        """The lines that a person would write to get this without flatout."""
+        ...

@@ -1,0 +1,164 @@
+"""One isolated, measured run of a workload under a plan, and what came of comparing two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from flatout.plan import Plan
+from flatout.workload import Discovery
+
+
+class State(StrEnum):
+    """A trial is in one of these for ever: it is written once, at its end."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Some consecutive steps between two holds, all ranks' slowest taken per step."""
+
+    first_step: int
+    step_seconds: tuple[float, ...]
+    """Seconds of each step that counts; the first after a hold is left out by the runner."""
+    losses: tuple[tuple[int, float], ...] = ()
+    """(step, loss) of every backward."""
+    loader_wait_seconds: float = 0.0
+    agent_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    steps: int = 0
+    """Steps taken in this block, uncounted ones included; 0 when the program ended instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """The same-weights gradient probe of one trial against the baseline's saved first step.
+
+    Signal-to-noise of a parameter's gradient g against the reference r is 10 log10(|r|^2 / |g - r|^2)
+    decibels, as in torchao's float8 tests; parameters whose reference is nil beside the others' are
+    left out (a key bias, a bias before a norm).
+    """
+
+    compared: int
+    """Parameters compared; 0 means that the probe could not be made, for ``reason``."""
+    equal: bool
+    """Every gradient and the loss equal to the bit."""
+    worst_db: float | None = None
+    worst_parameter: str = ""
+    median_db: float | None = None
+    overall_db: float | None = None
+    cosine: float | None = None
+    loss: float | None = None
+    reference_loss: float | None = None
+    missing: tuple[str, ...] = ()
+    """Parameters that have a gradient in only one of the two."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """One profiled step: where its time goes, by name. Times in seconds."""
+
+    wall_seconds: float
+    """Of the same step without the profiler: the trial's median."""
+    device_busy_seconds: float
+    """Union of kernel intervals (on a CPU: of top-level operators)."""
+    kernels: tuple[tuple[str, int, float], ...] = ()
+    """(name, count, seconds), most time first; kernels on a GPU, operators on a CPU."""
+    operators: tuple[tuple[str, int, float], ...] = ()
+    """(name, count, host self seconds), most time first."""
+    kernel_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a runner learnt from one process, whatever its end."""
+
+    state: State
+    reason: str = ""
+    error: str = ""
+    """Name of the class in errors.py that tells this failure best, or empty."""
+    child_error: str = ""
+    """The tail of the program's own error output."""
+    exit_code: int | None = None
+    steps: int = 0
+    step_seconds: tuple[float, ...] = ()
+    """All counted steps in order, warm-up left out."""
+    losses: tuple[tuple[int, float], ...] = ()
+    warmup_seconds: float = 0.0
+    """From the start of the process to the first counted step: imports, compile, autotuning."""
+    startup_seconds: float = 0.0
+    """From the start of the process to its first step."""
+    agent_seconds_per_step: float = 0.0
+    loader_wait_seconds_per_step: float = 0.0
+    peak_bytes: int = 0
+    host_peak_bytes: int = 0
+    recompiles: int = 0
+    graph_breaks: int = 0
+    discovery: Discovery | None = None
+    gradients: Gradients | None = None
+    profile: Profile | None = None
+    active: dict[str, dict[str, object]] = field(default_factory=dict)
+    """Technique name -> evidence that it ran."""
+    isolation: str = ""
+    thrown_away: tuple[tuple[str, int], ...] = ()
+    """(path, bytes) of what the program wrote and flatout threw away."""
+    thrown_away_count: int = 0
+    thrown_away_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One row of the ledger."""
+
+    key: str
+    """Purpose and plan, such as ``baseline``, ``again``, ``screen:bf16``, ``climb:bf16+compile``."""
+    plan: Plan
+    outcome: Outcome
+    started: float = 0.0
+    """Unix time."""
+    seconds: float = 0.0
+
+
+class Call(StrEnum):
+    """How a comparison ended."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "no difference that this machine can show"
+    UNKNOWN = "cannot tell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The outcome of an interleaved comparison of two plans.
+
+    ``ratio`` is the time of a step under ``plan_a`` over that under ``plan_b``: above 1, b is faster.
+    """
+
+    key: str
+    plan_a: Plan
+    plan_b: Plan
+    call: Call
+    ratio: float | None
+    low: float | None
+    high: float | None
+    """Bounds of the interval at ``confidence``."""
+    confidence: float
+    pairs: int
+    """Paired blocks compared."""
+    smallest_effect: float | None
+    """The smallest ratio minus 1 that this comparison could have told from none."""
+    method: str = "resident pair"
+    samples_a: tuple[float, ...] = ()
+    samples_b: tuple[float, ...] = ()
+    """Seconds of a step: median of each block, in the order measured."""
+    guard: str = ""
+    """Empty: passed. Else why the guard refuses ``plan_b``."""
+    guard_note: str = ""
+    """What the guard saw, also when it passed or could not judge."""
+    reason: str = ""
