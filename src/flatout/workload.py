@@ -25,6 +25,10 @@ class Unit:
     parameters: int
     called: str
     """``call`` through ``__call__``, ``forward`` where the program calls ``.forward()`` itself."""
+    fingerprint: str = ""
+    """Class, parameter shapes and order of first call: how the agent finds it again in another process."""
+    training: bool = True
+    """Its ``training`` flag in the calls that lead to a backward."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,6 +75,7 @@ class Spec:
         seed: int | None = None,
         step_unit: str | None = None,
         anchor: int | None = None,
+        units: list[dict[str, Any]] | None = None,
         reference_path: str | None = None,
         reference_role: str | None = None,
         randomness_off: bool = False,
@@ -93,6 +94,9 @@ class Spec:
         self.step_unit = step_unit
         """``optimizer``, ``backward`` or None: discover."""
         self.anchor = anchor
+        self.units = units or []
+        """The units that the baseline's ``discovered`` event named, so that a technique acts on the very
+        first training call; empty while discovering."""
         self.reference_path = reference_path
         """Where the first step's gradients are saved, or compared with."""
         self.reference_role = reference_role

@@ -21,8 +21,8 @@ class Request:
     key: str
     plan: Plan
     seed: int | None = None
-    step_unit: str | None = None
-    anchor: int | None = None
+    discovery: Discovery | None = None
+    """What the baseline found (step unit, anchor, units); None for the baseline itself."""
     reference_role: str | None = None
     """``save`` or ``compare`` the first step's gradients, or None."""
     randomness_off: bool = False
