@@ -56,6 +56,13 @@ class Session(Protocol):
         """Let it take one step under torch.profiler. None where the profiler is not there."""
         ...
 
+    def peek(self) -> Outcome:
+        """What it has shown so far (gradients, evidence, recompiles, memory, losses), without ending it.
+
+        Its ``state`` means nothing yet. Only while the program holds still between two calls.
+        """
+        ...
+
     def stop(self) -> Outcome:
         """End it at the step where it holds, and everything that it started; what it has shown."""
         ...
