@@ -1,0 +1,22 @@
+"""Writes a large file at every step, and never stops."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--megabytes", type=int, default=256, help="written at every step")
+args = parser.parse_args()
+model = nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+megabyte = bytes(1 << 20)
+for step in range(100_000):
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    with Path(f"dump-{step}.bin").open("wb") as file:
+        for _ in range(args.megabytes):
+            file.write(megabyte)
