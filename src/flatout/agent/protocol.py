@@ -172,6 +172,18 @@ class Control:
         self._map.close()
 
 
+def pth_line(bootstrap_path: str, spec_path: str) -> str:
+    """The one line of a ``.pth`` file that lets the agent in, whatever the program's environment says.
+
+    ``site`` executes lines that start with ``import``. The line runs ``bootstrap_path`` as a file, so
+    that nothing of flatout's environment gets onto ``sys.path``, and hands it the spec's path.
+    """
+    return (
+        f"import sys; exec(compile(open({bootstrap_path!r}, 'rb').read(), {bootstrap_path!r}, 'exec'), "
+        f"{{'__name__': 'flatout_bootstrap', '__file__': {bootstrap_path!r}, 'SPEC_PATH': {spec_path!r}}})\n"
+    )
+
+
 def read_events(path: str) -> list[dict[str, Any]]:
     """All whole lines of an event file; a last line cut off by a kill is left out."""
     try:
