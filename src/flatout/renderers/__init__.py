@@ -1,0 +1,1 @@
+"""What a person or a program sees: pure functions from data to text. Nothing here measures."""
