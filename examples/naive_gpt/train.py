@@ -119,9 +119,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--batch-size", type=int, help="windows a step (GPU 16, CPU 4)")
-    parser.add_argument("--context", type=int, help="characters a window (GPU 1024, CPU 128)")
+    parser.add_argument("--context", type=int, help="characters a window (GPU 1024, CPU 256)")
     parser.add_argument("--layers", type=int, help="GPU 12, CPU 2")
-    parser.add_argument("--width", type=int, help="GPU 768, CPU 128")
+    parser.add_argument("--width", type=int, help="GPU 768, CPU 64")
     parser.add_argument("--heads", type=int, help="GPU 12, CPU 4")
     parser.add_argument("--lr", type=float, default=3e-4)
     parser.add_argument("--seed", type=int, default=0)
@@ -130,25 +130,26 @@ def main() -> None:
     args = parser.parse_args()
     on_gpu = args.device.startswith("cuda")
     batch_size = args.batch_size or (16 if on_gpu else 4)
-    context = args.context or (1024 if on_gpu else 128)
+    context = args.context or (1024 if on_gpu else 256)
 
     torch.manual_seed(args.seed)
     model = Gpt(
         layers=args.layers or (12 if on_gpu else 2),
-        width=args.width or (768 if on_gpu else 128),
+        width=args.width or (768 if on_gpu else 64),
         heads=args.heads or (12 if on_gpu else 4),
         context=context,
     ).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    data = DataLoader(Sums(100_000, context, args.seed), batch_size=batch_size, shuffle=True, drop_last=True)
-    parameters = sum(p.numel() for p in model.parameters())
-    print(f"{parameters / 1e6:.1f} M parameters, {batch_size} x {context} characters a step, on {args.device}")
+    sums = Sums(100_000, context, args.seed)
+    data = DataLoader(sums, batch_size=batch_size, shuffle=True, drop_last=True)
+    parameters = sum(p.numel() for p in model.parameters()) / 1e6
+    print(f"{parameters:.1f} M parameters, {batch_size} x {context} characters a step, on {args.device}")
 
     step = 0
     started = time.perf_counter()
     while step < args.steps:
-        for inputs, targets in data:
-            inputs, targets = inputs.to(args.device), targets.to(args.device)
+        for batch in data:
+            inputs, targets = (part.to(args.device) for part in batch)
             logits = model(inputs)
             loss = F.cross_entropy(logits.reshape(-1, logits.size(-1)), targets.reshape(-1))
             optimizer.zero_grad()
@@ -156,8 +157,8 @@ def main() -> None:
             optimizer.step()
             step += 1
             if step % 50 == 0:
-                seconds = time.perf_counter() - started
-                print(f"step {step}: loss {loss.item():.4f}, {1e3 * seconds / 50:.1f} ms a step", flush=True)
+                milliseconds = 1e3 * (time.perf_counter() - started) / 50
+                print(f"step {step}: loss {loss.item():.4f}, {milliseconds:.1f} ms a step", flush=True)
                 started = time.perf_counter()
             if step % args.save_every == 0:
                 save(args.checkpoint, step, model, optimizer)

@@ -1,0 +1,144 @@
+"""Sentences about a report that more than one renderer says."""
+
+from __future__ import annotations
+
+from flatout.renderers.text import duration, plain, size, times
+from flatout.report import CompileCost, Limit, Noise, Report, Standing, TechniqueRow
+from flatout.trial import State
+
+LEFT_OUT_ORDER = (
+    Standing.REFUSED,
+    Standing.FAILED,
+    Standing.NO_GAIN,
+    Standing.UNFIT,
+    Standing.NOT_TRIED,
+)
+"""Standings of techniques that are not in the plan, most worth reading first."""
+
+CAUSES = {
+    "loader": "waiting for data",
+    "launches": "launching many small kernels",
+    "compute": "arithmetic",
+    "memory": "memory traffic",
+    "attention": "attention",
+    "optimizer": "the optimiser's step",
+    "host": "the host's own work",
+    "host_sync": "the host waiting for the device",
+}
+
+ISOLATION = {
+    "overlay": "an overlay in a mount namespace: every write of the trials was thrown away",
+    "landlock": "a copy of the working folder, writes elsewhere forbidden by Landlock",
+    "redirect": "Python's writers redirected; writes of native code and of child processes are not caught",
+}
+
+
+def interval(ratio: float | None, low: float | None, high: float | None) -> str:
+    """``1.43x (1.41 to 1.45)``, or what is known of it."""
+    if ratio is None:
+        return "not measured"
+    if low is None or high is None:
+        return times(ratio)
+    return f"{times(ratio)} ({low:.3g} to {high:.3g})"
+
+
+def step_line(report: Report) -> str:
+    """``34.9 ms -> 15.1 ms a step: 2.31x (2.28 to 2.35), 99 % sure``."""
+    before, after = report.baseline_step_seconds, report.plan_step_seconds
+    if before is None:
+        return "no step was measured"
+    if not report.plan or after is None:
+        return f"{duration(before)} a step, as it is"
+    gained = interval(report.ratio, report.low, report.high)
+    sure = f"{100 * report.confidence:.3g} % sure"
+    return f"{duration(before)} -> {duration(after)} a step: {gained}, {sure}"
+
+
+def applied(report: Report) -> list[TechniqueRow]:
+    """The plan's techniques in the order in which they are applied."""
+    order = {name: place for place, name in enumerate(report.plan.names)}
+    rows = [row for row in report.techniques if row.standing is Standing.APPLIED]
+    return sorted(rows, key=lambda row: order.get(row.name, len(order)))
+
+
+def left_out(report: Report) -> list[TechniqueRow]:
+    """What is not in the plan and was not there already, most worth reading first."""
+    rows = [row for row in report.techniques if row.standing in LEFT_OUT_ORDER]
+    return sorted(rows, key=lambda row: LEFT_OUT_ORDER.index(row.standing))
+
+
+def measured(row: TechniqueRow) -> str:
+    """The best number that there is for a technique, saying which kind it is."""
+    if row.ratio is not None:
+        return interval(row.ratio, row.low, row.high)
+    if row.screened is not None:
+        return f"{times(row.screened)} alone (screened)"
+    return ""
+
+
+def limit_line(limit: Limit) -> str:
+    """``attention: 12.1 ms a step (35 %)``."""
+    words = CAUSES.get(limit.cause, limit.cause)
+    share = f" ({100 * limit.share:.0f} %)" if limit.share else ""
+    return f"{words}: {duration(limit.seconds_per_step)} a step{share}"
+
+
+def noise_lines(noise: Noise) -> list[str]:
+    """What two unchanged runs say about this machine."""
+    lines = []
+    if noise.ratio is not None:
+        lines.append(
+            f"two unchanged processes: {interval(noise.ratio, noise.low, noise.high)} of each other"
+            + (
+                f", spread inside one {100 * noise.block_spread:.2g} %"
+                if noise.block_spread is not None
+                else ""
+            )
+        )
+    if noise.losses_equal is not None:
+        lines.append(f"their losses {'are equal to the bit' if noise.losses_equal else 'differ'}")
+    if noise.note:
+        lines.append(plain(noise.note))
+    return lines
+
+
+def compile_lines(cost: CompileCost) -> list[str]:
+    """What compiling costs, and whether it kept compiling."""
+    lines = []
+    if cost.refused:
+        lines.append(f"compile was refused: {plain(cost.refused)}")
+    counted = f"{cost.recompiles} recompile{'s' * (cost.recompiles != 1)}"
+    counted += f" and {cost.graph_breaks} graph break{'s' * (cost.graph_breaks != 1)} counted"
+    if cost.seconds is not None:
+        counted += f"; compiling takes {duration(cost.seconds)} at the start"
+        if cost.break_even_steps is not None:
+            counted += f", earned back after {cost.break_even_steps:,} steps"
+    lines.append(counted)
+    if cost.note:
+        lines.append(plain(cost.note))
+    return lines
+
+
+def thrown_away_line(report: Report) -> str:
+    """How much of what the trials wrote was thrown away."""
+    if not report.thrown_away_count:
+        return "the trials wrote nothing"
+    files = f"{report.thrown_away_count:,} file{'s' * (report.thrown_away_count != 1)}"
+    return f"{files}, {size(report.thrown_away_bytes)}, written by the trials and thrown away"
+
+
+def machine_line(report: Report) -> str:
+    """What the trials ran on."""
+    host = report.host
+    where = host.gpu_label if host.gpus else f"{host.cpu}, {host.cpu_count} processors, no GPU"
+    torch = f"torch {report.interpreter.torch_version}" if report.interpreter.torch_version else "no torch"
+    return f"{where}; {torch}, Python {report.interpreter.version}"
+
+
+def search_line(report: Report) -> str:
+    """How the search went."""
+    failed = sum(trial.state is State.FAILED for trial in report.trials)
+    text = f"{report.state}; {len(report.trials)} trials in {duration(report.elapsed_seconds)}"
+    if report.budget_seconds:
+        text += f" of {duration(report.budget_seconds)}"
+    return text + (f"; {failed} failed" if failed else "")
