@@ -23,7 +23,10 @@ import json
 import mmap
 import os
 import struct
-from typing import Any
+
+TYPE_CHECKING = False  # typing itself takes milliseconds at the start of every Python process
+if TYPE_CHECKING:
+    from typing import Any
 
 SPEC_VARIABLE = "FLATOUT_SPEC"
 """The environment variable that names the spec file."""
@@ -178,10 +181,9 @@ def pth_line(bootstrap_path: str, spec_path: str) -> str:
     ``site`` executes lines that start with ``import``. The line runs ``bootstrap_path`` as a file, so
     that nothing of flatout's environment gets onto ``sys.path``, and hands it the spec's path.
     """
-    return (
-        f"import sys; exec(compile(open({bootstrap_path!r}, 'rb').read(), {bootstrap_path!r}, 'exec'), "
-        f"{{'__name__': 'flatout_bootstrap', '__file__': {bootstrap_path!r}, 'SPEC_PATH': {spec_path!r}}})\n"
-    )
+    names = {"__name__": "flatout_bootstrap", "__file__": bootstrap_path, "SPEC_PATH": spec_path}
+    code = f"compile(open({bootstrap_path!r}, 'rb').read(), {bootstrap_path!r}, 'exec')"
+    return f"import sys; exec({code}, {names!r})\n"
 
 
 def read_events(path: str) -> list[dict[str, Any]]:
