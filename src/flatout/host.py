@@ -28,6 +28,10 @@ class Interpreter:
     """From torch's metadata or ``torch/version.py``; None where torch is not installed."""
     packages: dict[str, str] = field(default_factory=dict)
     """Installed versions of what matters to a technique (transformers, accelerate, lightning, ...)."""
+    flags: tuple[str, ...] = ()
+    """Of ``-I``, ``-E``, ``-S``: those that the command starts it with."""
+    direct: bool = True
+    """The command names it; False: seen in the process tree below a shell script or another launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)
