@@ -47,7 +47,7 @@ def render_markdown(report: Report) -> str:
         lines += ["The program's own error:", "", *block(report.child_error, "text"), ""]
     lines += [
         f"- **step**: {sentences.step_line(report)}",
-        f"- **plan**: {code(report.plan.key) if report.plan else 'nothing to change'}",
+        f"- **plan**: {code(report.plan.key) if report.plan else 'none'}",
         f"- **program**: {code(' '.join(report.command))}",
         f"- **on**: {escape(sentences.machine_line(report))}",
         f"- **search**: {sentences.search_line(report)}, flatout {escape(report.flatout_version)}",

@@ -39,7 +39,7 @@ def interval(ratio: float | None, low: float | None, high: float | None) -> str:
         return "not measured"
     if low is None or high is None:
         return times(ratio)
-    return f"{times(ratio)} ({low:.3g} to {high:.3g})"
+    return f"{times(ratio)} ({times(low)[:-1]} to {times(high)[:-1]})"
 
 
 def step_line(report: Report) -> str:
@@ -78,7 +78,7 @@ def measured(row: TechniqueRow) -> str:
 
 def limit_line(limit: Limit) -> str:
     """``attention: 12.1 ms a step (35 %)``."""
-    words = CAUSES.get(limit.cause, limit.cause)
+    words = CAUSES.get(limit.cause, plain(limit.cause))
     share = f" ({100 * limit.share:.0f} %)" if limit.share else ""
     return f"{words}: {duration(limit.seconds_per_step)} a step{share}"
 

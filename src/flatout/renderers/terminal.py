@@ -64,7 +64,7 @@ def _head(report: Report, width: int, paint: Paint) -> list[str]:
     lines += [paint(line, style) for line in wrap(plain(report.conclusion), width)]
     facts = [
         ("step", sentences.step_line(report)),
-        ("plan", plain(report.plan.key) if report.plan else "nothing to change"),
+        ("plan", plain(report.plan.key) if report.plan else "none"),
         ("program", plain(" ".join(report.command))),
         ("on", plain(sentences.machine_line(report))),
         ("search", sentences.search_line(report)),
@@ -95,12 +95,12 @@ def _ladder(report: Report, width: int) -> list[str]:
 
 def _wrapped_table(rows: list[tuple[str, ...]], width: int) -> list[str]:
     """An aligned table whose last column is wrapped within ``width``."""
-    start = len(table([(*row[:-1], "") for row in rows])[0])
+    starts = table([(*row[:-1], "") for row in rows])
     lines = []
-    for row, line in zip(rows, table([(*row[:-1], "") for row in rows]), strict=True):
-        last = wrap(row[-1], max(width - start, 24)) or [""]
+    for row, line in zip(rows, starts, strict=True):
+        last = wrap(row[-1], max(width - len(line), 24)) or [""]
         lines.append((line + last[0]).rstrip())
-        lines += [" " * start + more for more in last[1:]]
+        lines += [" " * len(line) + more for more in last[1:]]
     return lines
 
 
