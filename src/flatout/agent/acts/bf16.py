@@ -1,0 +1,93 @@
+"""BF16: the forward and the loss under autocast, weights and their updates in float32."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..refused import Refused
+from . import matmul_dtypes, mixed_precision_contracts
+from .autocast_region import Region
+from .base import Act as _Base
+
+
+class Act(_Base):
+    """Autocast from the first training call to ``backward``; parameters are never cast.
+
+    A program of a framework gets it through the framework's own setting, and then no region of ours.
+    """
+
+    name = "bf16"
+    imports = mixed_precision_contracts.MODULES
+
+    def __init__(self, settings: dict[str, Any], context: Any) -> None:
+        super().__init__(settings, context)
+        self._region: Region | None = None
+        self._frameworks: list[str] = []
+        self._matmul_dtypes: dict[str, int] = {}
+        self._watched_calls = 0
+
+    def on_torch(self, torch: Any) -> None:
+        self._region = Region(torch)
+        self._region.watch()
+        # With a graph in between, the graph shows the dtypes, and a function mode would stop it.
+        self.context.graph_passes.append(self._watch_graph)
+
+    def on_import(self, name: str, module: Any) -> None:
+        mixed_precision_contracts.patch(name, module, self._engaged)
+
+    def _engaged(self, framework: str) -> None:
+        if framework not in self._frameworks:
+            self._frameworks.append(framework)
+
+    def _watch_graph(self, graph_module: Any, example_inputs: Any) -> int:
+        matmul_dtypes.watch_graph(self.context.torch, self._matmul_dtypes, graph_module)
+        return 0
+
+    def wrap(self, unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        torch = self.context.torch
+        device_type = self._check(torch, unit.module)
+        graphs = any(name in self.context.acts for name in ("compile", "sdpa"))
+
+        def training_call(*args: Any, **kwargs: Any) -> Any:
+            if not self._frameworks and self._region is not None:
+                self._region.open(device_type, torch.bfloat16)
+            try:
+                if self._watched_calls < 2 and not graphs:
+                    self._watched_calls += 1
+                    return matmul_dtypes.watched_call(torch, self._matmul_dtypes, call, args, kwargs)
+                return call(*args, **kwargs)
+            except BaseException:
+                self.close("exception")
+                raise
+
+        return training_call
+
+    @staticmethod
+    def _check(torch: Any, module: Any) -> str:
+        """The device type of the module's parameters; Refused where autocast would do nothing."""
+        parameters = [p for p in module.parameters() if p.is_floating_point()]
+        if not parameters:
+            raise Refused(f"{type(module).__name__} has no floating-point parameters")
+        dtypes = {p.dtype for p in parameters}
+        if dtypes <= {torch.bfloat16, torch.float16}:
+            raise Refused(f"already there: all parameters of {type(module).__name__} are {dtypes.pop()}")
+        if torch.float64 in dtypes:
+            raise Refused(f"{type(module).__name__} has float64 parameters, which autocast leaves alone")
+        return str(parameters[0].device.type)
+
+    def before_backward(self, loss: Any) -> None:
+        self.close("backward")
+
+    def close(self, why: str) -> None:
+        if self._region is not None:
+            self._region.close(why)
+
+    def evidence(self) -> dict[str, Any]:
+        region = self._region
+        return {
+            "frameworks": list(self._frameworks),
+            "regions_opened": region.opened if region else 0,
+            "closed_by": dict(region.closed) if region else {},
+            "overridden": dict(region.overridden) if region else {},
+            "matmul_dtypes": dict(self._matmul_dtypes),
+        }

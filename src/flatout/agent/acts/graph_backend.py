@@ -1,0 +1,86 @@
+"""The dynamo backend shared by ``compile`` and ``sdpa``: rewrite the graph, then run or compile it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable
+
+_MOST_BREAKS_KEPT = 20
+
+
+class Backend:
+    """Called by dynamo with each graph that it captured. Counts what it is given.
+
+    ``finish(graph_module, example_inputs)`` makes the callable that runs the graph. The passes run
+    first and change the graph in place; one of them may return a ``guard`` through ``guards``.
+    """
+
+    def __init__(self, context: Any, finish: Callable[[Any, Any], Callable[..., Any]]) -> None:
+        self._context = context
+        self._finish = finish
+        self.graphs = 0
+        self.runs = 0
+        """Graphs run so far, by any call."""
+        self.seconds = 0.0
+        """Spent after capture: rewriting and compiling forwards (backwards compile at first use)."""
+        self.recompiles = 0
+        self.recompiled_frames: dict[str, int] = {}
+        self.breaks: list[dict[str, str]] = []
+        self.break_count = 0
+
+    def __call__(self, graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
+        start = time.perf_counter()
+        self.graphs += 1
+        self._count_recompile(graph_module)
+        self._count_break(graph_module)
+        for rewrite in self._context.graph_passes:
+            rewrite(graph_module, example_inputs)
+        guard = graph_module.meta.pop("flatout_guard", None)
+        run = self._finish(graph_module, example_inputs)
+        if guard is not None:
+            run = guard(run)
+        self.seconds += time.perf_counter() - start
+
+        def counted(*inputs: Any) -> Any:
+            self.runs += 1
+            return run(*inputs)
+
+        return counted
+
+    def _count_recompile(self, graph_module: Any) -> None:
+        from torch._guards import CompileContext
+
+        identity = CompileContext.current_compile_id()
+        if identity is not None and identity.frame_compile_id:
+            self.recompiles += 1
+            where = _first_location(graph_module) or f"frame {identity.frame_id}"
+            self.recompiled_frames[where] = self.recompiled_frames.get(where, 0) + 1
+
+    def _count_break(self, graph_module: Any) -> None:
+        reason = getattr(graph_module, "compile_subgraph_reason", None)
+        if reason is None or not getattr(reason, "graph_break", False):
+            return
+        self.break_count += 1
+        if len(self.breaks) < _MOST_BREAKS_KEPT:
+            stack = getattr(reason, "user_stack", None) or []
+            where = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
+            self.breaks.append({"where": where, "reason": str(reason.reason).strip().split("\n")[0][:300]})
+
+
+def _first_location(graph_module: Any) -> str:
+    """``file:line`` of the first operation of the user's in a graph."""
+    for node in graph_module.graph.nodes:
+        where = location(node)
+        if where and node.op != "placeholder":
+            return where
+    return ""
+
+
+def location(node: Any) -> str:
+    """``file:line`` of the user's line that made a node, or empty."""
+    lines = [line for line in (node.meta.get("stack_trace") or "").split("\n") if 'File "' in line]
+    if not lines:
+        return ""
+    parts = lines[-1].strip().split('"')
+    number = parts[2].split("line ")[-1].split(",")[0] if len(parts) > 2 else "?"
+    return f"{parts[1]}:{number}"
