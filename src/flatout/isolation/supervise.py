@@ -1,0 +1,443 @@
+"""The supervisor: starts one program inside its isolation and ends everything that it started.
+
+    flatout ──pipe──▶ outer ──fork──▶ inner ──fork──▶ the program and whatever it starts
+
+*outer* enters the new user and PID namespaces and, when *inner* is gone, removes the scratch folder.
+*inner* is process 1 of the PID namespace: it lays the overlays, starts the program, watches its end,
+the time and what it writes, and lists the writes. When inner ends, in whatever way, the kernel ends every
+process of the namespace; no daemon escapes. Without a PID namespace both adopt orphans and find
+descendants through /proc.
+
+The pipe is the lifeline. Its first line is the request; then ``end`` asks for an orderly end. When
+flatout dies, by kill -9 too, the pipe closes and everything is ended. inner dies with outer and the
+program with inner (PDEATHSIG; both are single-threaded, since that signal follows the *thread*).
+
+Answers are JSON lines on standard output: ``ready`` or ``refused``, ``started`` or
+``cannot_execute``, ``exited``, ``ending``, ``thrown_away``, ``done``. Only the standard library is
+imported here, and nothing of this file runs in the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from flatout.isolation import landlock, linux, overlay, processes, scratch, thrown, trackers
+
+_TICK_SECONDS = 0.1
+_AFTER_EXIT_SECONDS = 2.0
+"""What the program left behind may end on its own for this long before it is ended."""
+_OOM_SCORE = 700
+"""Under want of memory the kernel ends a trial before anything of the user's."""
+
+
+@dataclass(kw_only=True)
+class Request:
+    """What to start and how, as flatout sends it."""
+
+    command: list[str]
+    """Empty: set the isolation up, say so, and end."""
+    cwd: str
+    environment: dict[str, str]
+    stdout: str
+    stderr: str
+    way: str
+    """``overlay``, ``landlock`` or ``redirect``."""
+    scratch_base: str
+    in_memory: bool = False
+    whole: bool = True
+    """overlay: as root, without a user namespace."""
+    pid_namespace: bool = True
+    pass_through: list[str] = field(default_factory=list)
+    hide: list[str] = field(default_factory=list)
+    cover: list[str] = field(default_factory=list)
+    site_packages: list[str] = field(default_factory=list)
+    pth_text: str = ""
+    redirect_dir: str | None = None
+    """redirect: where Python's writers are sent; listed at the end and removed."""
+    leave_out: list[str] = field(default_factory=list)
+    """landlock: not copied with the working folder."""
+    write_limit_bytes: int = 16 << 30
+    time_limit_seconds: float = 600.0
+
+
+def main() -> None:
+    """Entry point of the outer process; never returns to a shell with anything on standard error."""
+    pipe = os.dup(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    lines = _Lines(pipe)
+    text = lines.wait_for_line()
+    if text is None:
+        return
+    request = Request(**json.loads(text))
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
+    _supervise(request, lines)
+
+
+def _say(what: str, **values: Any) -> None:
+    """One answer; a flatout that is gone no longer listens, and the pipe's end is seen elsewhere."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps({"what": what, **values}).encode() + b"\n")
+
+
+def _supervise(request: Request, lines: _Lines) -> None:
+    folder, _lock = scratch.make(request.scratch_base)  # the descriptor lives as long as we and inner do
+    try:
+        if not request.pid_namespace:
+            linux.adopt_orphans()
+        elif request.way == "overlay":
+            user, group = os.getuid(), os.getgid()
+            linux.unshare(linux.CLONE_NEWPID | (0 if request.whole else linux.CLONE_NEWUSER))
+            if not request.whole:
+                linux.map_identity(user, group)
+        child = os.fork()
+        if child == 0:
+            _inner_and_exit(request, lines, folder)
+        _wait_for(child)
+        if not request.pid_namespace:
+            processes.end_all_below(os.getpid())
+    except OSError as error:
+        _say("refused", reason=str(error))
+    finally:
+        scratch.remove(folder)
+        if request.redirect_dir:
+            scratch.remove(request.redirect_dir)
+        _say("done")
+
+
+def _wait_for(child: int) -> None:
+    while True:
+        with contextlib.suppress(InterruptedError):
+            pid, _ = os.waitpid(-1, 0)
+            if pid == child:
+                return
+
+
+def _inner_and_exit(request: Request, lines: _Lines, folder: str) -> NoReturn:
+    status = 0
+    try:
+        linux.die_with_parent(signal.SIGKILL if request.pid_namespace else signal.SIGTERM)
+        _Inner(request, lines, folder).run()
+    except BaseException as error:
+        status = 1
+        _say("refused", reason=f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(status)
+
+
+class _Lines:
+    """Whole lines from the pipe, without waiting; ``closed`` once the other end is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.closed = False
+        self._rest = b""
+
+    def wait_for_line(self) -> str | None:
+        while b"\n" not in self._rest and not self.closed:
+            self._read()
+        if b"\n" not in self._rest:
+            return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode()
+
+    def poll(self, seconds: float) -> list[str]:
+        if not self.closed:
+            if select.select([self.descriptor], [], [], seconds)[0]:
+                self._read()
+        else:
+            time.sleep(seconds)
+        *lines, self._rest = self._rest.split(b"\n")
+        return [line.decode() for line in lines]
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.descriptor, 1 << 20)
+        except OSError:
+            data = b""
+        self.closed = not data
+        self._rest += data
+
+
+class _Inner:
+    """The process that holds the program. ``run`` returns when nothing of it is left."""
+
+    def __init__(self, request: Request, lines: _Lines, folder: str) -> None:
+        self.request = request
+        self.lines = lines
+        self.folder = folder
+        self.notes: list[str] = []
+        self.layers: list[overlay.Layer] = []
+        self.watched: list[tuple[str, str, dict[str, landlock.Stamp] | None]] = []
+        """Folders (path, shown as, content before) whose changes are what the program wrote."""
+        self.writable: list[str] = []
+        self.meter = _WriteMeter(folder, request.write_limit_bytes)
+        self._terminated = False
+
+    def run(self) -> None:
+        begun = time.monotonic()
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        command, cwd, environment = self._prepare()
+        _say("ready", seconds=time.monotonic() - begun, notes=self.notes)
+        if not command:
+            return  # only whether it can be set up was asked
+        stdout = os.open(self.request.stdout, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        stderr = os.open(self.request.stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        started = time.monotonic()
+        program = self._spawn(command, cwd, environment, stdout, stderr)
+        if program is None:
+            return
+        _say("started", pid=program, at=time.time())
+        listed = self._watch(program, started)
+        self._end_all()
+        if listed:
+            summary = thrown.summarise(self._writes())
+            _say("thrown_away", **dataclasses.asdict(summary))
+
+    def _on_terminate(self, _number: int, _frame: object) -> None:
+        self._terminated = True
+
+    # -- before the start
+
+    def _prepare(self) -> tuple[list[str], str, dict[str, str]]:
+        request = self.request
+        environment = dict(request.environment)
+        if not request.pid_namespace:
+            linux.adopt_orphans()
+        if request.way == "overlay":
+            linux.unshare(linux.CLONE_NEWNS)
+            layout = overlay.Layout(
+                scratch=self.folder,
+                in_memory=request.in_memory,
+                pass_through=tuple(request.pass_through),
+                hide=tuple(request.hide),
+                cover=tuple(request.cover),
+                site_packages=tuple(request.site_packages),
+                pth_text=request.pth_text,
+                whole=request.whole,
+                fresh_proc=request.pid_namespace,
+            )
+            self.layers, self.notes = overlay.enter(layout)
+            self.meter.watch([layer.upper for layer in self.layers])
+            self._trackers_offline(environment, "/tmp/flatout-trackers")
+            return request.command, request.cwd, environment
+        self._trackers_offline(environment, os.path.join(self.folder, "trackers"))
+        temporary = os.path.join(self.folder, "tmp")
+        os.mkdir(temporary, 0o700)
+        self.watched.append((temporary, "$TMPDIR", None))
+        environment.update(TMPDIR=temporary, TMP=temporary, TEMP=temporary)
+        cwd = request.cwd
+        if request.way == "landlock":
+            cwd = self._copy_working_folder()
+            variables, laid = landlock.shadow_caches(environment, os.path.join(self.folder, "caches"))
+            environment.update(variables)
+            environment["PWD"] = cwd
+            self.watched += [
+                (shadow, f"${os.path.basename(shadow).upper()}", stamps) for shadow, stamps in laid.items()
+            ]
+            self.writable = [self.folder, *request.pass_through]
+        elif request.redirect_dir:
+            self.watched.append((request.redirect_dir, "", None))
+            self.meter.watch([request.redirect_dir, self.folder])
+        return request.command, cwd, environment
+
+    def _trackers_offline(self, environment: dict[str, str], folder: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        quiet = environment.get("WANDB_MODE") in ("disabled", "offline", "dryrun")
+        for name, value in trackers.offline(folder).items():
+            if not (quiet and name == "WANDB_MODE"):
+                environment[name] = value
+        if self.request.way != "overlay":
+            self.watched.append((folder, "$trackers", None))
+
+    def _copy_working_folder(self) -> str:
+        copy = os.path.join(self.folder, "work")
+        copied = landlock.copy_tree(
+            self.request.cwd,
+            copy,
+            leave_out=(*self.request.leave_out, self.folder, self.request.scratch_base),
+        )
+        self.watched.append((copy, self.request.cwd, copied.stamps))
+        self.meter.allowance = copied.bytes
+        self.notes.append(
+            f"the program runs in a copy of {self.request.cwd} ({copied.bytes >> 20:,} MiB); "
+            "it may read everything and write only there"
+        )
+        return copy
+
+    def _spawn(
+        self, command: list[str], cwd: str, environment: dict[str, str], stdout: int, stderr: int
+    ) -> int | None:
+        """Start the program in a session of its own; None, said, when it cannot be executed."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._become_program(command, cwd, environment, stdout, stderr, writing)
+        os.close(writing)
+        os.close(stdout)
+        os.close(stderr)
+        with open(reading, encoding="utf-8") as file:
+            problem = file.read()
+        if problem:
+            os.waitpid(child, 0)
+            _say("cannot_execute", **json.loads(problem))
+            return None
+        return child
+
+    def _become_program(
+        self,
+        command: list[str],
+        cwd: str,
+        environment: dict[str, str],
+        stdout: int,
+        stderr: int,
+        report: int,
+    ) -> NoReturn:
+        try:
+            os.setsid()
+            if not self.request.pid_namespace:
+                linux.die_with_parent(signal.SIGKILL)
+            for number in range(1, signal.NSIG):
+                with contextlib.suppress(OSError, ValueError):
+                    signal.signal(number, signal.SIG_DFL)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+                file.write(str(_OOM_SCORE))
+            # a dying trial must not fill the disk with its memory
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+            os.chdir(cwd)
+            if self.writable:
+                landlock.restrict_writes(tuple(self.writable))
+            os.execvpe(command[0], command, environment)
+        except OSError as error:
+            text = json.dumps(
+                {"number": error.errno or errno.EIO, "reason": error.strerror or str(error), "cwd": cwd}
+            )
+            os.write(report, text.encode())
+        finally:
+            os._exit(127)
+
+    # -- while it runs
+
+    def _watch(self, program: int, started: float) -> bool:
+        """Until the program is over, or must be; False when nobody is left to hear what was written."""
+        exited_at: float | None = None
+        while True:
+            for line in self.lines.poll(_TICK_SECONDS):
+                if line == "end":
+                    _say("ending", why="asked")
+                    return True
+            if self.lines.closed or self._terminated:
+                return False
+            ended = processes.reap()
+            if program in ended:
+                exited_at = time.monotonic()
+                _say("exited", **_exit(ended[program]), seconds=exited_at - started)
+            if exited_at is not None:
+                left = self._left()
+                if not left:
+                    return True
+                if time.monotonic() - exited_at > _AFTER_EXIT_SECONDS:
+                    _say(
+                        "ending",
+                        why="left behind",
+                        left=[[pid, *processes.command_line(pid)[:6]] for pid in left],
+                    )
+                    return True
+            if time.monotonic() - started > self.request.time_limit_seconds:
+                _say("ending", why="time")
+                return True
+            written = self.meter.exceeded()
+            if written is not None:
+                _say("ending", why="writes", bytes=written)
+                return True
+
+    def _left(self) -> list[int]:
+        return [entry.pid for entry in processes.descendants(os.getpid()) if entry.state != "Z"]
+
+    # -- at the end
+
+    def _end_all(self) -> None:
+        if self.request.pid_namespace and os.getpid() == 1:
+            # -1 is every process of the namespace except ourselves; until even the reparented are reaped
+            deadline = time.monotonic() + 15
+            while time.monotonic() < deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(-1, signal.SIGKILL)
+                processes.reap()
+                try:
+                    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                except ChildProcessError:
+                    return
+                time.sleep(0.005)
+        processes.end_all_below(os.getpid())
+
+    def _writes(self) -> Iterator[thrown.Write]:
+        for layer in self.layers:
+            yield from thrown.written_in_layer(layer)
+        for folder, shown_as, before in self.watched:
+            yield from thrown.written_in_folder(folder, shown_as, before)
+
+
+def _exit(status: int) -> dict[str, int | None]:
+    code = os.waitstatus_to_exitcode(status)
+    return {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
+
+
+class _WriteMeter:
+    """Says when the program has written more than it may, without walking folders all the time.
+
+    The filesystem's free space costs nothing to ask; the folders are measured only when it has shrunk
+    by an eighth of the limit since the last look, and every 30 seconds, since others free space, too.
+    """
+
+    def __init__(self, folder: str, limit_bytes: int) -> None:
+        self.folders = [folder]
+        self.limit_bytes = limit_bytes
+        self.allowance = 0
+        """Bytes that we laid there ourselves."""
+        self._looked = time.monotonic()
+        self._free: int | None = None
+
+    def watch(self, folders: list[str]) -> None:
+        self.folders = folders
+
+    def exceeded(self) -> int | None:
+        """Bytes written, when more than the limit or when the disk is all but full; else None."""
+        if not self.folders:
+            return None
+        try:
+            space = os.statvfs(self.folders[0])
+        except OSError:
+            return None
+        free = space.f_bavail * space.f_frsize
+        if self._free is None:
+            self._free = free
+        full = free < min(256 << 20, space.f_blocks * space.f_frsize // 50)
+        if not full and self._free - free < self.limit_bytes // 8 and time.monotonic() - self._looked < 30:
+            return None
+        written = sum(thrown.bytes_on_disk(folder) for folder in self.folders) - self.allowance
+        self._looked = time.monotonic()
+        self._free = free
+        return written if written > self.limit_bytes or (full and written > 64 << 20) else None
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
