@@ -60,3 +60,5 @@ class Discovery:
     attention: str = "none"
     """``sdpa`` when the profiled step showed a fused attention operator, ``hand-written`` when it showed
     softmax between two batched products, else ``none``."""
+    parameter_dtypes: tuple[str, ...] = ()
+    """Of the trained parameters, such as ``float32``; empty where not told."""
