@@ -31,6 +31,7 @@ from typing import Any
 
 import public_scripts
 from searching import say
+from sessions import request, runner_for
 
 HERE = Path(__file__).resolve().parent
 RECORDER = str(HERE / "recorder")
@@ -87,28 +88,18 @@ def untouched(program: Program, *, backwards: int, seeded: bool, limit_seconds: 
 
 def under_flatout(program: Program, *, steps: int, seeded: bool, out: Path) -> tuple[list[str], Any]:
     """(losses, outcome) of the program under the agent with an empty plan and no seeding."""
-    from flatout.interpreter import resolve_interpreter
-    from flatout.plan import Plan
-    from flatout.runners import Request, SessionEnded
-    from flatout.runners.local import LocalRunner
-    from flatout.workload import Workload
+    from flatout.runners import SessionEnded
 
-    workload = Workload(
-        command=tuple(program.command),
-        cwd=str(program.folder),
-        environment=program.surroundings(backwards=None, seeded=seeded),
-    )
-    runner = LocalRunner(workload=workload, interpreter=resolve_interpreter(workload), out_dir=out)
-    session = runner.start(Request(key="baseline", plan=Plan(), seed=None))
-    try:
-        # Discovery's hooks are gone after the first steps; what is timed is what a trial times.
-        session.advance(steps)
-        session.advance(steps)
-        outcome = session.stop()
-    except SessionEnded as ended:
-        outcome = ended.outcome
-    finally:
-        session.kill()
+    environment = program.surroundings(backwards=None, seeded=seeded)
+    with runner_for(program.command, cwd=program.folder, environment=environment, out=out) as runner:
+        session = runner.start(request("baseline"))
+        try:
+            # Discovery's hooks are gone after the first steps; what is timed is what a trial times.
+            session.advance(steps)
+            session.advance(steps)
+            outcome = session.stop()
+        except SessionEnded as ended:
+            outcome = ended.outcome
     texts = [path.read_text(errors="replace") for path in sorted(out.glob("trials/*/stderr*"))]
     return recorded("\n".join(texts)), outcome
 
@@ -146,10 +137,10 @@ def programs(arguments: argparse.Namespace, work: Path) -> list[tuple[Program, b
         folder.mkdir(exist_ok=True)
         own = Program(name=name, command=[arguments.python, str(OWN / f"{name}.py")], folder=folder)
         found.append((own, True))
-    for script in sorted(EXAMPLES.glob("*.py")):
-        folder = work / script.stem
+    for script in sorted(EXAMPLES.glob("*/train.py")):
+        folder = work / script.parent.name
         folder.mkdir(exist_ok=True)
-        own = Program(name=script.stem, command=[arguments.python, str(script)], folder=folder)
+        own = Program(name=script.parent.name, command=[arguments.python, str(script)], folder=folder)
         found.append((own, False))
     found = [pair for pair in found if wanted is None or pair[0].name in wanted]
     for script in public_scripts.SCRIPTS if arguments.root else ():

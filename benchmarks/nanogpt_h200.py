@@ -23,7 +23,6 @@ The last line is ``{"benchmark": "nanogpt_h200", "figure": tuned over plan's ste
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import sys
@@ -34,6 +33,7 @@ from typing import Any
 
 import made_data
 from searching import Searched, say, search
+from sessions import request, runner_for
 
 BAR = 0.98
 SEARCH_BAR_SECONDS = 420
@@ -100,20 +100,6 @@ def command(arguments: argparse.Namespace, *, tuned: bool) -> list[str]:
     ]
 
 
-def start(folder: Path, words: list[str], out: Path, *, plan: Any = None, discovery: Any = None) -> Any:
-    """A session of flatout's local runner on ``words``, under ``plan`` (None: empty)."""
-    from flatout.interpreter import resolve_interpreter
-    from flatout.plan import Plan
-    from flatout.runners import Request
-    from flatout.runners.local import LocalRunner
-    from flatout.workload import Workload
-
-    workload = Workload(command=tuple(words), cwd=str(folder), environment=dict(os.environ))
-    runner = LocalRunner(workload=workload, interpreter=resolve_interpreter(workload), out_dir=out)
-    wanted = plan or Plan()
-    return runner.start(Request(key=f"benchmark:{wanted.key}", plan=wanted, discovery=discovery))
-
-
 def warm(session: Any, *, steps: int, slack: float = 0.03, most: int = 12) -> list[float]:
     """Blocks of ``steps`` until the last two medians agree within ``slack``; medians in seconds."""
     medians: list[float] = []
@@ -126,11 +112,8 @@ def warm(session: Any, *, steps: int, slack: float = 0.03, most: int = 12) -> li
 
 def stage_before(arguments: argparse.Namespace, author: Path, work: Path) -> None:
     began = time.monotonic()
-    session = start(author, command(arguments, tuned=True), work / "before")
-    try:
-        medians = warm(session, steps=arguments.block)
-    finally:
-        session.kill()
+    with runner_for(command(arguments, tuned=True), cwd=author, out=work / "before") as runner:
+        medians = warm(runner.start(request("before")), steps=arguments.block)
     say(
         stage="before",
         tuned_step_seconds=medians[-1],
@@ -173,38 +156,29 @@ def stage_pair(arguments: argparse.Namespace, author: Path, naive: Path, work: P
     from flatout.planfile import read_plan
 
     found = read_plan(work / "out" / "plan.toml")
-    sessions = []
     began = time.monotonic()
-    try:
-        sessions.append(start(author, command(arguments, tuned=True), work / "before"))
-        sessions.append(
-            start(
-                naive,
-                command(arguments, tuned=False),
-                work / "out",
-                plan=found.plan,
-                discovery=found.discovery,
-            )
-        )
+    tuned = runner_for(command(arguments, tuned=True), cwd=author, out=work / "before")
+    planned = runner_for(command(arguments, tuned=False), cwd=naive, out=work / "out")
+    with tuned, planned:
+        sessions = [
+            tuned.start(request("tuned")),
+            planned.start(request("planned", plan=found.plan, discovery=found.discovery)),
+        ]
         for session in sessions:
             warm(session, steps=arguments.block)
         pairs: list[tuple[float, float]] = []
         for turn in range(arguments.pairs):
-            order = (0, 1) if turn % 2 == 0 else (1, 0)
             medians = [0.0, 0.0]
-            for index in order:
+            for index in (0, 1) if turn % 2 == 0 else (1, 0):
                 medians[index] = statistics.median(sessions[index].advance(arguments.block).step_seconds)
             pairs.append((medians[0], medians[1]))
-    finally:
-        for session in sessions:
-            session.kill()
-    ratios = [tuned / plan for tuned, plan in pairs]
+    ratios = [of_author / of_plan for of_author, of_plan in pairs]
     result = {
         "figure": statistics.median(ratios),
         "low": min(ratios),
         "high": max(ratios),
-        "tuned_step_seconds": statistics.median(tuned for tuned, _ in pairs),
-        "plan_step_seconds": statistics.median(plan for _, plan in pairs),
+        "tuned_step_seconds": statistics.median(pair[0] for pair in pairs),
+        "plan_step_seconds": statistics.median(pair[1] for pair in pairs),
         "pairs": pairs,
         "pair_seconds": round(time.monotonic() - began, 1),
     }

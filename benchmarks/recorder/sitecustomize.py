@@ -36,19 +36,27 @@ def _record(torch):
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds torch as everybody else does, and records once its own module body has run."""
+    """Finds torch as everybody else does, and records once its own module body has run.
+
+    Stays in place when a library only asks whether there is a torch (importlib.util.find_spec).
+    """
+
+    asking = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != "torch" or self.asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asking = False
         if spec is None or spec.loader is None:
-            sys.meta_path.insert(0, self)
             return spec
         run = spec.loader.exec_module
 
         def exec_module(module):
+            sys.meta_path.remove(self)
             run(module)
             _record(module)
 
