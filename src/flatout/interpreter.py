@@ -84,6 +84,11 @@ class Named:
     """With what ``env NAME=VALUE`` in the command adds."""
 
 
+def is_python(path: str) -> bool:
+    """By its name: ``python``, ``python3.12``, ``pypy3`` and the like."""
+    return _PYTHON_NAME.match(os.path.basename(path)) is not None
+
+
 def find_program(name: str, cwd: str, environment: dict[str, str]) -> str:
     """The file that the kernel would execute for ``name``. Raises CommandNotFound."""
     if "/" in name:

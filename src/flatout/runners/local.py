@@ -501,7 +501,8 @@ class LocalSession:
             self._fail(
                 "NeverStepped",
                 f"{how} without one training step: torch was imported, but no optimiser "
-                "step and no backward was seen. Is this the command that trains? Options such as --do_train may be missing",
+                "step and no backward was seen. Is this the command that trains? Perhaps an option "
+                "such as --do_train is missing",
             )
         mapped = self._without_agent()
         if mapped:
