@@ -1,0 +1,116 @@
+"""One step under torch.profiler, told as names with counts and seconds."""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MOST_NAMES = 80
+_NOT_WORK = (
+    "Optimizer.",
+    "ProfilerStep",
+    "enumerate(DataLoader)",
+    "TorchDynamo Cache Lookup",
+    "## Call",
+    "[pl]",
+    "PyTorch Profiler",
+    "DataLoader",
+)
+"""Ranges around work, that are no work themselves."""
+
+
+class Profiler:
+    """From the end of one step to the end of the next."""
+
+    def __init__(self, torch: Any, profile: Any, missing: str) -> None:
+        self._torch = torch
+        self._profile = profile
+        self._missing = missing
+        self._start = time.perf_counter()
+
+    @classmethod
+    def start(cls, torch: Any) -> Profiler:
+        """Begin; where the profiler is not to be had, the event will say why."""
+        try:
+            if torch.autograd._profiler_enabled():
+                return cls(torch, None, "the program runs torch's profiler itself")
+            activities = [torch.profiler.ProfilerActivity.CPU]
+            if torch.cuda.is_available() and torch.cuda.is_initialized():
+                activities.append(torch.profiler.ProfilerActivity.CUDA)
+            profile = torch.profiler.profile(activities=activities)
+            profile.start()
+        except Exception as error:
+            return cls(torch, None, f"{type(error).__name__}: {error}")
+        return cls(torch, profile, "")
+
+    def stop(self) -> dict[str, Any]:
+        """End, and give the ``profile`` event."""
+        if self._profile is None:
+            return {"event": "profile", "missing": self._missing}
+        if self._torch.cuda.is_available() and self._torch.cuda.is_initialized():
+            self._torch.cuda.synchronize()
+        wall = time.perf_counter() - self._start
+        try:
+            self._profile.stop()
+            return {"event": "profile", "wall_seconds": wall, **summarise(self._profile.events())}
+        except Exception as error:
+            return {"event": "profile", "missing": f"{type(error).__name__}: {error}"}
+
+
+def summarise(profiled: Any) -> dict[str, Any]:
+    """Aggregate torch's function events by name. Seconds; kernels on a GPU, else operators."""
+    kernels: dict[str, list[float]] = {}
+    operators: dict[str, list[float]] = {}
+    kernel_spans: list[tuple[float, float]] = []
+    operator_spans: list[tuple[float, float]] = []
+    host_names: set[str] = set()
+    device_events = []
+    for event in profiled:
+        if event.device_type.name != "CPU":
+            device_events.append(event)
+            continue
+        host_names.add(event.name)
+        if event.name.startswith(_NOT_WORK):
+            continue
+        _add(operators, event.name, event.self_cpu_time_total / 1e6)
+        operator_spans.append((event.time_range.start, event.time_range.end))
+    for event in device_events:
+        if event.name in host_names:
+            continue  # a range of the host's, drawn on the device's time line
+        start, end = event.time_range.start, event.time_range.end
+        _add(kernels, event.name, (end - start) / 1e6)
+        kernel_spans.append((start, end))
+    if kernels:
+        busy, by_kernel, count = union(kernel_spans), kernels, len(kernel_spans)
+    else:
+        busy, by_kernel, count = union(operator_spans), operators, len(operator_spans)
+    return {
+        "kernels": _most(by_kernel),
+        "operators": _most(operators),
+        "device_busy_seconds": busy / 1e6,
+        "kernel_count": count,
+    }
+
+
+def union(spans: list[tuple[float, float]]) -> float:
+    """Length covered by intervals that may overlap."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        if end > reached:
+            total += end - max(start, reached)
+            reached = end
+    return total
+
+
+def _add(table: dict[str, list[float]], name: str, seconds: float) -> None:
+    entry = table.setdefault(name, [0, 0.0])
+    entry[0] += 1
+    entry[1] += seconds
+
+
+def _most(table: dict[str, list[float]]) -> list[list[Any]]:
+    ordered = sorted(table.items(), key=lambda item: -item[1][1])[:MOST_NAMES]
+    return [[name[:200], int(count), seconds] for name, (count, seconds) in ordered]

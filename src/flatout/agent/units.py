@@ -1,0 +1,380 @@
+"""Units: the modules that a program calls as a whole in training, and the techniques around them.
+
+The baseline finds them by watching (``discovery.py``); every later process finds them again by their
+fingerprint before the first training call, so that a technique acts from the first step on.
+
+A unit's call is reached through ``Module._compiled_call_impl``, torch's own per-instance hook: it is
+looked up on each call, ``Module.__getstate__`` leaves it out of pickles and copies, and it changes no
+key of ``state_dict``. A unit whose ``.forward()`` the program calls itself is reached through its class.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import hashlib
+import sys
+import types
+
+from .refused import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+
+def unwrap(module: Any) -> Any:
+    """The program's own module inside DDP, FSDP, DataParallel and compiled wrappers."""
+    seen = 0
+    while seen < 8:
+        seen += 1
+        inner = module._modules.get("_orig_mod") if hasattr(module, "_modules") else None
+        if inner is None and type(module).__name__ in (
+            "DistributedDataParallel",
+            "DataParallel",
+            "FullyShardedDataParallel",
+        ):
+            inner = module._modules.get("module") or module._modules.get("_fsdp_wrapped_module")
+        if inner is None:
+            return module
+        module = inner
+    return module
+
+
+def is_compiled_wrapper(module: Any) -> bool:
+    return "_orig_mod" in module._modules
+
+
+def class_key(module: Any) -> str:
+    kind = type(module)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def fingerprint(module: Any) -> str:
+    """Class and parameter names and shapes of an unwrapped module; the same in every process."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    for name, parameter in module.named_parameters():
+        try:
+            shape = tuple(parameter.shape)
+        except RuntimeError:  # an uninitialised parameter of a lazy module has no shape yet
+            shape = ()
+        digest.update(f"{name}:{shape};".encode())
+    return f"{class_key(module)}|{digest.hexdigest()[:16]}"
+
+
+def modules_alive(torch: Any) -> list[Any]:
+    """Every module object in the process. One walk over all objects."""
+    base = torch.nn.Module
+    found = []
+    for thing in gc.get_objects():
+        # type() and not isinstance(): a proxy's __class__ may run code of its own.
+        if issubclass(type(thing), base) and "_parameters" in getattr(thing, "__dict__", ()):
+            found.append(thing)
+    return found
+
+
+class Unit:
+    """What an act sees: ``module`` is the ``nn.Module`` that is called (a compiled wrapper included)."""
+
+    def __init__(self, module: Any, name: str, called: str, training: bool) -> None:
+        self.module = module
+        self.name = name
+        self.called = called
+        self.training = training
+
+
+class UnitCall:
+    """Stands in a unit's ``_compiled_call_impl``: training calls go through the techniques."""
+
+    def __init__(self, units: Units, unit: Unit, plain: Callable[..., Any], fingerprint: str) -> None:
+        self.units = units
+        self.unit = unit
+        self.plain = plain
+        self.fingerprint = fingerprint
+        self.wrapped: Callable[..., Any] | None = None
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        guest = self.units.guest
+        if guest.inert or not guest.acts:
+            return self.plain(*args, **kwargs)
+        if not guest.torch.is_grad_enabled() or self.unit.module.training != self.unit.training:
+            guest.ask_all("close", "call outside training")
+            return self.plain(*args, **kwargs)
+        call = self.wrapped
+        if call is None:
+            call = self.wrapped = self.units.compose(self)
+        self.calls += 1
+        try:
+            return call(*args, **kwargs)
+        except Refused as refused:
+            self.units.refused(refused)
+            return self.plain(*args, **kwargs)
+        except BaseException:
+            guest.ask_all("close", "exception")
+            raise
+
+    def __reduce__(self) -> Any:
+        # A wrapper that pickles its whole __dict__ must still be picklable: this becomes None.
+        return (type(None), ())
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None
+
+
+class Units:
+    """The units of this process, found and equipped."""
+
+    def __init__(self, guest: Any, wanted: list[dict[str, Any]]) -> None:
+        self.guest = guest
+        self.torch = guest.torch
+        self.wanted = wanted
+        self.calls: list[UnitCall] = []
+        self.checked = False
+        self._equipped: set[int] = set()
+        self._watcher: Any = None
+        self._optimizers: list[Any] = []
+
+    # --- finding
+
+    def look_for(self, optimizer: Any) -> None:
+        """At the construction of an optimiser: the models are there, and not yet called in training."""
+        if not self.wanted:
+            self._optimizers.append(optimizer)
+            self.watch_calls()
+            return
+        self.search()
+        if self.missing():
+            self.watch_calls()
+
+    def search(self) -> None:
+        """Equip every module alive that has a wanted fingerprint."""
+        by_class: dict[str, list[dict[str, Any]]] = {}
+        for want in self.wanted:
+            by_class.setdefault(want["fingerprint"].partition("|")[0], []).append(want)
+        alive = modules_alive(self.torch)
+        for module in alive:
+            wants = by_class.get(class_key(module))
+            if not wants or id(module) in self._equipped:
+                continue
+            mark = fingerprint(module)
+            same = [one for one in wants if one["fingerprint"].rpartition("|")[0] == mark]
+            if same:
+                self.equip(module, same[0], alive)
+
+    def missing(self) -> list[dict[str, Any]]:
+        have = {call.fingerprint.rpartition("|")[0] for call in self.calls}
+        return [want for want in self.wanted if want["fingerprint"].rpartition("|")[0] not in have]
+
+    def watch_calls(self) -> None:
+        """Look at module calls themselves, until every unit is found."""
+        if self._watcher is None:
+            self._watcher = CallPatch(self.torch, self._called)
+            self._watcher.put_in()
+
+    def _called(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+        if not self.guest.inert and self.torch.is_grad_enabled():
+            if self.wanted:
+                self.search()
+                if not self.missing():
+                    self._watcher.take_out()
+            else:
+                self._adopt(module)
+        return original(module, *args, **kwargs)
+
+    def _adopt(self, module: Any) -> None:
+        """Without a baseline's word: the outermost training call that holds the optimiser's parameters."""
+        if id(module) in self._equipped or self._watcher.depth > 1:
+            return
+        trained = {id(p) for o in self._optimizers for g in o.param_groups for p in g["params"]}
+        inner = unwrap(module)
+        if not any(id(parameter) in trained for parameter in inner.parameters()):
+            return
+        want = {
+            "name": type(inner).__name__,
+            "called": "call",
+            "training": module.training,
+            "fingerprint": fingerprint(inner) + "|0",
+        }
+        self.equip(inner, want, modules_alive(self.torch))
+
+    # --- equipping
+
+    def equip(self, module: Any, want: dict[str, Any], alive: list[Any]) -> None:
+        """Put the techniques in the way of this module's training calls."""
+        self._equipped.add(id(module))
+        target = module
+        for wrapper in alive:
+            if not wrapper._modules or wrapper is module or unwrap(wrapper) is not module:
+                continue
+            if type(wrapper).__name__ == "DataParallel" and len(getattr(wrapper, "device_ids", ())) > 1:
+                raise Refused(
+                    f"nn.DataParallel copies {want['name']} to {len(wrapper.device_ids)} devices at every "
+                    "call; run it under torchrun with DistributedDataParallel instead"
+                )
+            if is_compiled_wrapper(wrapper):
+                target = wrapper
+                self._equipped.add(id(wrapper))
+        unit = Unit(target, want["name"], want.get("called", "call"), want.get("training", True))
+        if unit.called == "forward":
+            self._equip_forward(unit, want)
+            return
+        plain = target.__dict__.get("_compiled_call_impl") or target._call_impl
+        call = UnitCall(self, unit, plain, want["fingerprint"])
+        target.__dict__["_compiled_call_impl"] = call
+        self.calls.append(call)
+
+    def _equip_forward(self, unit: Unit, want: dict[str, Any]) -> None:
+        kind = type(unit.module)
+        original = kind.forward
+        dispatch = getattr(original, "_flatout_calls", None)
+        if dispatch is None:
+            dispatch = {}
+            kind.forward = _dispatcher(original, dispatch)
+        else:
+            original = original.__wrapped__
+        plain = types.MethodType(original, unit.module)
+        call = UnitCall(self, unit, plain, want["fingerprint"])
+        dispatch[id(unit.module)] = call
+        self.calls.append(call)
+
+    def compose(self, call: UnitCall) -> Callable[..., Any]:
+        """The techniques around one unit, the plan's first outermost."""
+        self.guest.end_if_refused()
+        composed = call.plain
+        for act in reversed(list(self.guest.acts)):
+            was, self.guest.in_act = self.guest.in_act, True
+            try:
+                composed = act.wrap(call.unit, composed)
+            except Refused as refused:
+                self.guest.refuse(act.name, str(refused))
+                self.guest.end_unless_degraded()
+            finally:
+                self.guest.in_act = was
+        return composed
+
+    def refused(self, refused: Refused) -> None:
+        """An act refused in the midst of a training call; find out which."""
+        name = "technique"
+        frame = refused.__traceback__
+        while frame is not None:
+            module = frame.tb_frame.f_globals.get("__name__", "")
+            for act in self.guest.acts:
+                if module == type(act).__module__:
+                    name = act.name
+            frame = frame.tb_next
+        self.guest.refuse(name, str(refused))
+        self.guest.end_unless_degraded()
+        for call in self.calls:
+            call.wrapped = None
+
+    # --- checking
+
+    def check(self) -> None:
+        """At the end of the first step: has every unit been called through its techniques?"""
+        self.checked = True
+        if self._watcher is not None:
+            self._watcher.take_out()
+        wrapping = [act for act in self.guest.acts if _wraps(act)]
+        if not wrapping:
+            return
+        called = {call.fingerprint.rpartition("|")[0] for call in self.calls if call.calls}
+        absent = [w for w in self.wanted if w["fingerprint"].rpartition("|")[0] not in called]
+        if absent or not called:
+            names = ", ".join(f"{w['name']} ({w.get('class_name', '')})" for w in absent) or "any model"
+            raise NotCalled(
+                wrapping[0].name,
+                f"the first step was over without a training call of {names}, which is where it acts",
+            )
+
+
+class NotCalled(Exception):
+    """A unit was not called in the first step."""
+
+    def __init__(self, technique: str, reason: str) -> None:
+        super().__init__(reason)
+        self.technique = technique
+
+
+def _wraps(act: Any) -> bool:
+    base = next((kind for kind in type(act).__mro__ if kind.__module__.endswith(".acts.base")), None)
+    return base is None or type(act).wrap is not base.wrap  # type: ignore[attr-defined]
+
+
+def _dispatcher(original: Callable[..., Any], dispatch: dict[int, UnitCall]) -> Callable[..., Any]:
+    """A class's ``forward`` that lets equipped instances go their way."""
+
+    @functools.wraps(original)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        call = dispatch.get(id(self))
+        if call is None or call.unit.module is not self:
+            return original(self, *args, **kwargs)
+        return call(*args, **kwargs)
+
+    forward._flatout_calls = dispatch  # type: ignore[attr-defined]
+    return forward
+
+
+COMPILER_MODULES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
+"""Where the compiler keeps ``unpatched_nn_module_call``; since torch 2.5 or so, older ones have none."""
+
+
+class CallPatch:
+    """``nn.Module.__call__`` replaced for a while. Global forward hooks would do the same, and make compiled
+    modules warn. The compiler compares with the ``__call__`` that it found at its own import, and traces
+    into any other, so it is told that ours is the one; else its code would be thrown away with the patch.
+    """
+
+    active: Any = None
+    """The one that is in."""
+
+    def __init__(self, torch: Any, called: Callable[..., Any]) -> None:
+        self.torch = torch
+        self.called = called
+        self.depth = 0
+        self._original: Any = None
+        self._ours: Any = None
+
+    def put_in(self) -> None:
+        module_class = self.torch.nn.Module
+        original = self._original = module_class.__call__
+        is_compiling = self.torch.compiler.is_compiling
+        patch = self
+
+        @functools.wraps(original)
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if is_compiling():
+                return original(self, *args, **kwargs)
+            patch.depth += 1
+            try:
+                return patch.called(original, self, args, kwargs)
+            finally:
+                patch.depth -= 1
+
+        self._ours = __call__
+        module_class.__call__ = __call__
+        CallPatch.active = self
+        self.tell_compiler()
+
+    def tell_compiler(self) -> None:
+        """Also called when the compiler is imported while the patch is in."""
+        for name in COMPILER_MODULES:
+            module = sys.modules.get(name)
+            if module is not None and hasattr(module, "unpatched_nn_module_call"):
+                module.unpatched_nn_module_call = self._ours or self._original
+
+    def take_out(self) -> None:
+        module_class = self.torch.nn.Module
+        if self._ours is not None and module_class.__call__ is self._ours:
+            module_class.__call__ = self._original
+        elif self._ours is not None:
+            # Someone patched on top of us: stay, and do nothing.
+            self.called = _straight_through
+        if self._ours is not None:
+            self._ours = None
+            CallPatch.active = None
+            self.tell_compiler()
+
+
+def _straight_through(original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
+    return original(module, *args, **kwargs)
