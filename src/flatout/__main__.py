@@ -11,10 +11,14 @@ import errno
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 from flatout import __version__
 from flatout.commands import SUMMARIES
 from flatout.errors import DiskFull, FlatoutError, Interrupted, UsageError
+
+if TYPE_CHECKING:
+    import argparse
 
 BROKEN_PIPE_EXIT_CODE = 141
 FAULT_EXIT_CODE = 1
@@ -59,9 +63,11 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         if name not in SUMMARIES:
             raise _unknown_command(name, words)
-        own, traceback_asked = _without_traceback(words[1:])
-        traceback_wanted |= traceback_asked
-        return _run_command(name, own)
+        module, arguments = _parse(name, words[1:])
+        if arguments is None:
+            return 0
+        traceback_wanted |= arguments.traceback
+        return int(module.run(arguments))
     except FlatoutError as error:
         return _show_error(error, traceback_wanted)
     except KeyboardInterrupt:
@@ -78,19 +84,8 @@ def main(argv: list[str] | None = None) -> int:
         return _show_fault(fault, words, traceback_wanted)
 
 
-def _without_traceback(words: list[str]) -> tuple[list[str], bool]:
-    """Take ``--traceback`` out of our own words, those before ``--``."""
-    end = words.index("--") if "--" in words else len(words)
-    own = [word for word in words[:end] if word != "--traceback"]
-    # A program may have an option of that name too: without `--`, only what precedes it is ours.
-    if "--" not in words:
-        leading = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
-        own = [word for word in words[:leading] if word != "--traceback"] + words[leading:]
-    return own + words[end:], len(own) + len(words[end:]) < len(words)
-
-
-def _run_command(name: str, words: list[str]) -> int:
-    """Load one command, read its words and run it."""
+def _parse(name: str, words: list[str]) -> tuple[Any, argparse.Namespace | None]:
+    """Load a command and read its words: its module, and what it was told (None: its help was shown)."""
     import argparse
 
     from flatout.commands import arguments
@@ -104,23 +99,24 @@ def _run_command(name: str, words: list[str]) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
+    parser.add_argument("--traceback", action="store_true", help="show where in flatout an error arose")
     command: list[str] = []
     if module.TAKES_COMMAND:
         words, command = arguments.split(words, parser)
     try:
         parsed, unknown = parser.parse_known_args(words)
-    except SystemExit as leaving:  # --help, which argparse ends by leaving
-        return int(leaving.code or 0)
+    except SystemExit:  # --help, which argparse ends by leaving
+        return module, None
     for word in unknown:
         if word.startswith("-"):
             raise arguments.unknown_option(
                 word.partition("=")[0], parser, takes_command=module.TAKES_COMMAND
             )
         raise UsageError(
-            f"{parser.prog} does not know what to do with {word!r}", hint=f"See `{parser.prog} -h`."
+            f"{parser.prog} does not know what to do with {word!r}", hint=f"See `{parser.prog} --help`."
         )
     parsed.command = tuple(command)
-    return int(module.run(parsed))
+    return module, parsed
 
 
 def _unknown_command(name: str, words: list[str]) -> UsageError:

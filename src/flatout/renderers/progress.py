@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
+from flatout.host import Host, Interpreter
+from flatout.ledger import redact
 from flatout.renderers.text import duration, plain, times
+from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.workload import Workload
 
 PHASES = {
     Phase.BASELINE: "measuring the program as it is",
@@ -17,6 +23,28 @@ PHASES = {
     Phase.DONE: "done",
 }
 MILESTONES_SHOWN = 12
+
+
+def announcement(
+    workload: Workload,
+    *,
+    host: Host,
+    interpreter: Interpreter,
+    options: SearchOptions,
+    isolation: str,
+    out: Path,
+) -> str:
+    """What is about to be done, before the first process is started."""
+    where = host.gpu_label if host.gpus else f"{host.cpu}, {host.cpu_count} processors, no GPU"
+    lines = [
+        f"searching for at most {duration(options.budget_seconds)} for what makes this faster:",
+        f"  {plain(shlex.join(redact(word) for word in workload.command))}",
+        f"  on {plain(where)}; torch {interpreter.torch_version}, Python {interpreter.version}"
+        f" ({plain(interpreter.executable)})",
+        f"  your files are safe: {plain(isolation)}",
+        f"  what is found is written to {plain(str(out))}",
+    ]
+    return "\n".join(lines)
 
 
 def best_text(progress: Progress) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # CSI, OSC (ended by BEL or ST) and two-byte escapes: what terminals act on (ECMA-48).
 _ESCAPE_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -79,7 +80,7 @@ def times(ratio: float) -> str:
     return f"{ratio:.1f}x" if ratio >= 9.95 else f"{ratio:.2f}x" if ratio >= 1.095 else f"{ratio:.3f}x"
 
 
-def table(rows: list[tuple[str, ...]], *, gap: int = 2) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]], *, gap: int = 2) -> list[str]:
     """Rows with their columns aligned to the left; the last column is left as it is."""
     if not rows:
         return []

@@ -1,0 +1,70 @@
+"""Writing down what a search found: report.json, report.md and plan.toml, each whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flatout.ledger import Ledger
+from flatout.planfile import write_plan
+from flatout.report import Report, build_report, plan_file
+
+
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file so that at any moment the old or the new one is there, never half of one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def keep_report(report: Report, out: Path) -> list[Path]:
+    """report.json and report.md in ``out``."""
+    from flatout.renderers.json import render_json
+    from flatout.renderers.markdown import render_markdown
+
+    return [
+        write_whole(out / "report.json", render_json(report)),
+        write_whole(out / "report.md", render_markdown(report)),
+    ]
+
+
+def keep(ledger: Ledger, report: Report, out: Path) -> list[Path]:
+    """Everything that a search leaves for people: the two reports and, where there is one, the plan.
+
+    A plan that an earlier search left there and this one does not confirm is put aside, so that nobody
+    runs under it by mistake.
+    """
+    written = keep_report(report, out)
+    planfile = plan_file(ledger, report.search_id)
+    path = out / "plan.toml"
+    if planfile is not None:
+        write_plan(path, planfile)
+        return [path, *written]
+    if report.state == "finished" and path.exists():
+        path.replace(out / "plan.toml.old")
+    return written
+
+
+def keep_failure(ledger: Ledger, out: Path) -> list[Path]:
+    """The report of a search that has just failed, where it came far enough to have one."""
+    searches = ledger.searches()
+    if not searches or ledger.search(max(searches)).state != "failed":
+        return []
+    return keep_report(build_report(ledger, max(searches)), out)
+
+
+def show(report: Report, written: list[Path]) -> None:
+    """The report on standard output, and where it was written."""
+    import shutil
+    import sys
+
+    from flatout.renderers.terminal import render_terminal, wants_colour
+
+    width = shutil.get_terminal_size((100, 24)).columns
+    sys.stdout.write("\n" + render_terminal(report, width=width, colour=wants_colour(sys.stdout)))
+    sys.stdout.write(f"\nWritten: {', '.join(map(str, written))}\n")
+    sys.stdout.flush()

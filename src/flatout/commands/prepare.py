@@ -1,0 +1,52 @@
+"""What train and run do first: the command as a Workload, a folder to write to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from flatout.errors import DiskFull, UsageError
+from flatout.workload import Workload
+
+IGNORE_FILE = "# Made by flatout: nothing in here belongs under version control.\n*\n"
+
+
+def workload_of(command: Sequence[str], name: str) -> Workload:
+    """The command as its owner types it, here and now. Raises UsageError where there is none."""
+    if not command:
+        raise UsageError(
+            f"`flatout {name}` needs the command that trains",
+            hint=f"Put it behind --: `flatout {name} -- python train.py --its-own args`.",
+        )
+    try:
+        cwd = os.getcwd()  # noqa: PTH109 - Path.cwd() is the same call under another name
+    except FileNotFoundError:
+        raise UsageError(
+            "the working folder is no longer there", hint="cd to one that is, then start again."
+        ) from None
+    return Workload(command=tuple(command), cwd=cwd, environment=dict(os.environ))
+
+
+def prepare_out(out: Path) -> Path:
+    """The output folder as an absolute path, made where it was not there, kept out of version control.
+
+    Raises UsageError where it cannot be one, DiskFull where it cannot be written.
+    """
+    out = out.absolute()
+    try:
+        new = not out.exists()
+        out.mkdir(parents=True, exist_ok=True)
+        if new:
+            (out / ".gitignore").write_text(IGNORE_FILE, encoding="utf-8")
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(
+            f"{out} cannot be a folder: a file is in its place", hint="Choose another --out."
+        ) from None
+    except PermissionError as error:
+        raise UsageError(f"{out} cannot be made: {error.strerror}", hint="Choose another --out.") from None
+    except OSError as error:
+        raise DiskFull(
+            f"{out} cannot be written: {error.strerror}", hint="Choose another --out."
+        ) from error
+    return out
