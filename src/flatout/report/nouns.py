@@ -1,32 +1,15 @@
-"""Report: everything that a renderer may show about a search, as data.
-
-``build_report`` makes it from the ledger alone, so that it can be made again from a file that came
-from another machine, and always says the same.
-"""
+"""The parts of a report, as data. See the package."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
+from flatout.search.limits import Limit
+from flatout.search.standing import Standing
 from flatout.trial import Gradients, State, Verdict
 from flatout.workload import Discovery
-
-
-class Standing(StrEnum):
-    """What became of a technique."""
-
-    APPLIED = "applied"
-    NO_GAIN = "no gain"
-    REFUSED = "refused"
-    """By the guard, by the agent in the program, or for recompiling without end."""
-    FAILED = "failed"
-    UNFIT = "unfit"
-    ALREADY = "already there"
-    NOT_TRIED = "not tried"
-    """The budget or the person left it out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,20 +64,6 @@ class TrialRow:
     started: float
     seconds: float
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limit:
-    """One thing that limits the untouched program. The first of a report costs the most."""
-
-    cause: str
-    """``loader``, ``launches``, ``compute``, ``memory``, ``attention``, ``optimizer`` or ``host``."""
-    seconds_per_step: float
-    share: float
-    """Of the step, 0 to 1."""
-    evidence: str
-    techniques: tuple[str, ...] = ()
-    """Names of techniques that address it."""
 
 
 @dataclass(frozen=True, kw_only=True)

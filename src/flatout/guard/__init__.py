@@ -1,0 +1,31 @@
+"""Is it still right: what the guard says about a plan, from what its trials showed.
+
+Two judgements, cheap to dear: ``gradients`` compares the first step's gradients at the same weights and
+batch with the untouched program's; ``curves`` compares the losses of the same steps. Each says passed,
+refused with the reason, or that it cannot judge and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What one part of the guard says."""
+
+    passed: bool | None
+    """None: it cannot judge, for ``note``."""
+    note: str
+    """What was seen, in a few words."""
+
+
+def combine(*judgements: Judgement) -> Judgement:
+    """Refused when any refuses; passed when at least one could judge; else cannot judge."""
+    refused = [one.note for one in judgements if one.passed is False]
+    if refused:
+        return Judgement(passed=False, note="; ".join(refused))
+    known = any(one.passed for one in judgements)
+    return Judgement(
+        passed=True if known else None, note="; ".join(one.note for one in judgements if one.note)
+    )

@@ -1,0 +1,25 @@
+"""Report: everything that a renderer may show about a search, as data.
+
+``build_report`` makes it from the ledger alone, so that it can be made again from a file that came
+from another machine, and always says the same; ``plan_file`` makes plan.toml's content likewise.
+"""
+
+from __future__ import annotations
+
+from flatout.report.build import build_report, plan_file, report_to_plain
+from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
+from flatout.search.limits import Limit
+from flatout.search.standing import Standing
+
+__all__ = [
+    "CompileCost",
+    "Limit",
+    "Noise",
+    "Report",
+    "Standing",
+    "TechniqueRow",
+    "TrialRow",
+    "build_report",
+    "plan_file",
+    "report_to_plain",
+]

@@ -1,0 +1,96 @@
+"""The conclusion of a search in plain words."""
+
+from __future__ import annotations
+
+from flatout.report.nouns import CompileCost, Noise, TechniqueRow
+from flatout.report.record import Proved, Record
+from flatout.search.standing import Standing
+
+
+def ratio_text(ratio: float) -> str:
+    """``2.31x``; small gains with one digit more: ``1.034x``."""
+    return f"{ratio:.2f}x" if ratio >= 1.2 else f"{ratio:.3f}x"
+
+
+def interval_text(low: float, high: float) -> str:
+    digits = 2 if low >= 1.2 else 3
+    return f"[{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def conclude(
+    *,
+    record: Record,
+    state: str,
+    proved: Proved,
+    techniques: tuple[TechniqueRow, ...],
+    noise: Noise | None,
+    compile_cost: CompileCost | None,
+) -> str:
+    """One to four sentences: what was found, how sure, what stands in the way."""
+    failure = record.last("failure")
+    if failure is not None and state == "failed":
+        return str(failure.data["message"])
+    if record.baseline is None:
+        return f"{_opening(state)}nothing has been measured yet.".capitalize()
+    found = _found(record, proved) if proved.plan else _nothing(record, techniques, noise)
+    sentences = [_opening(state) + found]
+    if compile_cost is not None and compile_cost.note:
+        sentences.append(compile_cost.note)
+    if state in ("unfinished", "interrupted"):
+        sentences.append("The same command goes on from here.")
+    return " ".join(sentences)
+
+
+def _opening(state: str) -> str:
+    return {"interrupted": "Interrupted: ", "unfinished": "Unfinished: "}.get(state, "")
+
+
+def _found(record: Record, proved: Proved) -> str:
+    names = " + ".join(str(choice) for choice in proved.plan.choices)
+    if proved.ratio is None or proved.low is None or proved.high is None:
+        return f"{names}: kept, but its gain as a whole was not measured."
+    guard = proved.guard_note or "no guard result"
+    last = "" if record.last("final") else " (by its steps: the last proof of the whole was not made)"
+    return (
+        f"{ratio_text(proved.ratio)} faster {interval_text(proved.low, proved.high)} at "
+        f"{record.row.options.confidence:.0%} confidence with {names}{last}; guard passed: {guard}."
+        if "cannot" not in guard and "could not" not in guard
+        else f"{ratio_text(proved.ratio)} faster {interval_text(proved.low, proved.high)} at "
+        f"{record.row.options.confidence:.0%} confidence with {names}{last}; the guard cannot judge all of "
+        f"it: {guard}."
+    )
+
+
+def _nothing(record: Record, techniques: tuple[TechniqueRow, ...], noise: Noise | None) -> str:
+    tried = [
+        row for row in techniques if row.standing in (Standing.NO_GAIN, Standing.REFUSED, Standing.FAILED)
+    ]
+    refused = [row.name for row in tried if row.standing is Standing.REFUSED]
+    already = [f"{row.name} ({row.reason})" for row in techniques if row.standing is Standing.ALREADY]
+    untried = [
+        row.name for row in techniques if row.standing is Standing.NOT_TRIED and "--only" not in row.reason
+    ]
+    matters = record.row.options.gain_that_matters
+    parts = []
+    if tried:
+        count = "one technique" if len(tried) == 1 else f"{len(tried)} techniques"
+        parts.append(
+            f"Nothing to change: none of {count} tried makes a step faster by {matters:.0%} or more"
+        )
+        if len(tried) == 1:
+            parts = [
+                f"Nothing to change: {tried[0].name} does not make a step faster by {matters:.0%} or more"
+            ]
+        if noise is not None and noise.smallest_effect is not None and noise.smallest_effect > matters:
+            parts.append(f"this machine's noise hides gains under about {noise.smallest_effect:.0%}")
+    elif untried:
+        parts.append("Nothing proved: the budget ended before a technique could be tried")
+    else:
+        parts.append("Nothing to change: no technique applies here that is not there already")
+    if refused:
+        parts.append(f"refused: {', '.join(refused)}")
+    if already:
+        parts.append(f"already there: {', '.join(already)}")
+    if tried and untried:
+        parts.append(f"not tried for lack of time: {', '.join(untried)}")
+    return "; ".join(parts) + "."

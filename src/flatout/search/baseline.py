@@ -1,0 +1,269 @@
+"""The untouched program first: what it is, how fast, how steady, and how far two of its runs agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from flatout import errors
+from flatout.codec import to_plain
+from flatout.errors import FlatoutError
+from flatout.guard.gradients import own_agreement_db
+from flatout.plan import Plan
+from flatout.runners import SessionEnded
+from flatout.search.bench import Bench, Process
+from flatout.search.limits import find_limits
+from flatout.search.measure import LEAST_COUNTED_STEPS, Beaten, Seat, warm_up
+from flatout.search.progress import Phase
+from flatout.search.prove import Aim, prove
+from flatout.search.record import baseline_outcome, latest
+from flatout.stats import autocorrelation_time, median
+from flatout.trial import Call, Outcome, State, Verdict
+
+DISCOVERY_STEPS = 40
+MEASURED_SECONDS = 5.0
+MEASURED_STEPS = 16
+AGAIN_PAIRS = 6
+
+HINTS = {
+    "ProgramCrashed": "Run the command by itself first: it has to work without flatout.",
+    "NeverStepped": "flatout needs a program that trains with torch: check that this command gets as far "
+    "as a training step within the time allowed.",
+    "TooFewSteps": "Let it train for more steps (its own option for epochs or iterations).",
+    "NeedsInput": "Give it what it asks for as an argument or a file; it is started without a terminal.",
+    "WroteTooMuch": "Let it write less while searching (its options for checkpoints and logs).",
+    "Hung": "If it needs longer to its first step, say so with a larger --budget.",
+    "OutOfMemory": "Free the device's or host's memory, or make the batch or model smaller.",
+    "DetachedProgram": "Start the training program itself, in the foreground.",
+    "AgentDidNotEnter": "Give the command that starts Python itself, without -S; "
+    "`flatout doctor -- COMMAND` says what is in the way.",
+    "TorchUnsupported": "Install torch 2.4 or later where this command's Python finds it.",
+    "DiskFull": "Free some space, or give another folder with --out.",
+}
+
+
+def error_of(outcome: Outcome) -> FlatoutError:
+    """The error in errors.py that tells the end of the untouched program best."""
+    name = outcome.error or ("ProgramCrashed" if outcome.state is State.FAILED else "NeverStepped")
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, FlatoutError)):
+        kind = errors.ProgramCrashed
+    reason = outcome.reason or f"the program ended with exit code {outcome.exit_code}"
+    return kind(reason, hint=HINTS.get(name, ""), child_error=outcome.child_error)
+
+
+def measure_baseline(bench: Bench) -> Seat:
+    """Discover, warm up, time and profile the untouched program; its seat, kept warm where possible.
+
+    Fills the bench's discovery and baseline figures. Raises what ends the search (errors.py).
+    """
+    seat = Seat(bench=bench, plan=Plan(), key="baseline")
+    events = bench.ledger.events(bench.search)
+    short = any(event.kind == "short" for event in events)
+    known = baseline_outcome(bench.trials, [e for e in events if e.kind == "baseline"])
+    if known is not None and (not short or any(event.kind == "baseline" for event in events)):
+        _adopt(bench, known)
+        return seat
+    bench.phase = Phase.BASELINE
+    process = bench.start("baseline", Plan(), reference_role="save")
+    try:
+        outcome = _watch(bench, process)
+        seat.process = process
+    except SessionEnded as end:
+        outcome = _short_program(bench, end.outcome)
+    _adopt(bench, outcome)
+    bench.say(
+        f"untouched: {bench.baseline_step_seconds * 1e3:.4g} ms a step on {outcome.discovery.device}"
+        if outcome.discovery
+        else "untouched program measured",
+        milestone=True,
+    )
+    return seat
+
+
+def measure_again(bench: Bench, baseline: Seat) -> None:
+    """A second unchanged process beside the first: how far two equal things seem apart on this machine."""
+    bench.phase = Phase.NOISE
+    again = Seat(bench=bench, plan=Plan(), key="again")
+    key = bench.verdict_key("again")
+    verdict = bench.verdicts.get(key)
+    trial = latest(bench.trials, "again")
+    if verdict is None or trial is None:
+        aim = Aim(alpha=1.0 - bench.options.confidence, matters=0.0, looks=(AGAIN_PAIRS,), to_the_end=True)
+        try:
+            verdict, outcome = _compare_again(bench, key, baseline, again, aim)
+        except Beaten as beaten:
+            bench.kill_all()
+            error = error_of(beaten.outcome)
+            error.message = f"a second run of the untouched program failed: {error.message}"
+            raise error from beaten
+    else:
+        outcome = trial.outcome
+    _learn_noise(bench, verdict, outcome)
+    again.close()
+
+
+def _watch(bench: Bench, process: Process) -> Outcome:
+    """Discovery, warm-up, blocks, one profiled step; its trial is written, the process goes on."""
+    process.advance(1)
+    bench.say("the untouched program takes its first steps")
+    while process.discovery is None and process.steps < DISCOVERY_STEPS:
+        process.advance(3)
+    if process.discovery is None:
+        process.close()
+        raise errors.NeverStepped(
+            f"after {process.steps} steps it was still not clear what one training step of this program is",
+            hint=HINTS["NeverStepped"],
+        )
+    bench.discovery = process.discovery
+    warm_up(bench, process)
+    warm_counted = len(process.counted)
+    step = median(process.counted[-9:]) if process.counted else 0.1
+    steps = max(
+        MEASURED_STEPS if step < 2.0 else 5, min(2000, math.ceil(MEASURED_SECONDS / max(step, 1e-6)))
+    )
+    steps = min(steps, max(MEASURED_STEPS, math.ceil(10.0 / max(step, 1e-6))))
+    bench.say(f"timing {steps} steps of the untouched program")
+    block = process.advance(steps)
+    counted = tuple(process.counted[warm_counted:])
+    profile = process.profile()
+    outcome = process.peek()
+    outcome = replace(
+        outcome,
+        state=State.COMPLETED,
+        profile=profile or outcome.profile,
+        discovery=outcome.discovery or bench.discovery,
+        step_seconds=counted,
+        losses=outcome.losses or tuple(process.losses),
+        loader_wait_seconds_per_step=block.loader_wait_seconds / max(1, block.steps),
+    )
+    if not process.settled:
+        outcome = replace(outcome, notes=(*outcome.notes, "its step times never came to rest"))
+    process.record(outcome)
+    return outcome
+
+
+def _short_program(bench: Bench, outcome: Outcome) -> Outcome:
+    """It ended before all that was done. If by itself and after enough steps, what it has shown must do;
+    a second process, warmed up sparingly, is profiled."""
+    if outcome.state is not State.COMPLETED or outcome.error:
+        raise error_of(outcome)
+    if outcome.steps == 0:
+        raise error_of(replace(outcome, error="NeverStepped"))
+    least = LEAST_COUNTED_STEPS + 3
+    if outcome.steps < least or outcome.discovery is None:
+        raise errors.TooFewSteps(
+            f"the program ended by itself after {outcome.steps} training steps; {least} are needed",
+            hint=HINTS["TooFewSteps"],
+        )
+    bench.discovery = outcome.discovery
+    bench.program_steps = outcome.steps
+    bench.note("short", {"steps": outcome.steps})
+    process = bench.start("baseline", Plan(), reference_role="save")
+    try:
+        warm_up(bench, process)
+        block = process.advance(max(LEAST_COUNTED_STEPS + 1, (outcome.steps - process.steps) // 2))
+        counted = block.step_seconds
+        wait = block.loader_wait_seconds / max(1, block.steps)
+        profile = process.profile() if process.steps + 2 <= outcome.steps else None
+        shown = process.peek()
+    except SessionEnded as end:
+        counted = tuple(process.counted[-max(LEAST_COUNTED_STEPS, len(process.counted) // 2) :])
+        shown, profile, wait = end.outcome, None, end.outcome.loader_wait_seconds_per_step
+    if len(counted) < LEAST_COUNTED_STEPS:
+        raise errors.TooFewSteps(
+            f"the program ended by itself after {outcome.steps} training steps, of which only "
+            f"{len(counted)} could be timed",
+            hint=HINTS["TooFewSteps"],
+        )
+    measured = replace(
+        shown,
+        state=State.COMPLETED,
+        discovery=shown.discovery or bench.discovery,
+        step_seconds=counted,
+        losses=outcome.losses or shown.losses,
+        recompiles=max(outcome.recompiles, shown.recompiles),
+        graph_breaks=max(outcome.graph_breaks, shown.graph_breaks),
+        profile=profile or shown.profile or outcome.profile,
+        loader_wait_seconds_per_step=wait,
+        steps=max(outcome.steps, shown.steps),
+        startup_seconds=shown.startup_seconds or outcome.startup_seconds,
+    )
+    if process.alive:
+        process.close()
+    # the record of what was learnt from both
+    bench.note("baseline", {"outcome": to_plain(measured)})
+    return measured
+
+
+def _adopt(bench: Bench, outcome: Outcome) -> None:
+    assert outcome.discovery is not None
+    bench.baseline = outcome
+    bench.discovery = outcome.discovery
+    bench.baseline_step_seconds = median(outcome.step_seconds)
+    bench.baseline_losses = outcome.losses
+    bench.correlation = autocorrelation_time(outcome.step_seconds[-2000:])
+    size = max(1, min(len(outcome.step_seconds) // 4, math.ceil(0.5 / bench.baseline_step_seconds)))
+    times = outcome.step_seconds
+    bench.block_medians = [median(times[i : i + size]) for i in range(0, len(times) - size + 1, size)]
+    if any("never came to rest" in note for note in outcome.notes):
+        bench.resident = False
+        bench.resident_note = (
+            "its step times never come to rest, so both sides start anew and take the same steps"
+        )
+        bench.note("apart", {"reason": bench.resident_note})
+    for event in bench.ledger.events(bench.search, "short"):
+        bench.program_steps = int(event.data["steps"])
+    for event in bench.ledger.events(bench.search, "apart"):
+        bench.resident = False
+        bench.resident_note = str(event.data["reason"])
+    limits = find_limits(
+        outcome.profile,
+        step_seconds=bench.baseline_step_seconds,
+        loader_wait_seconds=outcome.loader_wait_seconds_per_step,
+        discovery=outcome.discovery,
+        techniques=bench.catalogue,
+    )
+    if limits:
+        first = limits[0]
+        bench.say(f"limited by {first.cause} ({first.share:.0%}): {first.evidence}", milestone=True)
+
+
+def _compare_again(
+    bench: Bench, key: str, baseline: Seat, again: Seat, aim: Aim
+) -> tuple[Verdict, Outcome]:
+    assert bench.baseline is not None
+    if bench.resident and not bench.holds(bench.baseline, bench.baseline):
+        bench.resident = False
+        bench.resident_note = "two processes do not fit into memory side by side"
+        bench.note("apart", {"reason": bench.resident_note})
+    verdict = prove(bench, key, baseline, again, aim)
+    process = again.process
+    if process is not None and process.alive:
+        outcome = process.peek()
+        outcome = replace(
+            outcome,
+            state=State.COMPLETED,
+            step_seconds=tuple(process.counted),
+            losses=outcome.losses or tuple(process.losses),
+        )
+        process.record(outcome)
+    else:
+        trial = latest(bench.trials, "again")
+        assert trial is not None
+        outcome = trial.outcome
+    bench.add_verdict(verdict)
+    return verdict, outcome
+
+
+def _learn_noise(bench: Bench, verdict: Verdict, outcome: Outcome) -> None:
+    bench.floor = outcome.gradients
+    bench.again_losses = outcome.losses
+    if verdict.ratio is not None:
+        bench.process_noise = abs(math.log(verdict.ratio))
+        bench.block_medians += list(verdict.samples_a) + list(verdict.samples_b)
+    own = own_agreement_db(outcome.gradients)
+    apart = f"{abs(verdict.ratio - 1):.2%} apart" if verdict.ratio is not None else "not compared"
+    agree = "equal gradients" if own is None else f"gradients agreeing to {own:.0f} dB"
+    surprise = "" if verdict.call in (Call.SAME, Call.UNKNOWN) else " (more than their blocks explain)"
+    bench.say(f"two unchanged runs: {apart}{surprise}, {agree}", milestone=True)

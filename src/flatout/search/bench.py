@@ -1,0 +1,355 @@
+"""The bench: what every part of a search shares.
+
+Runner, ledger, clock and budget, what the baseline showed, and the processes that live. A ``Process``
+is one of them from its start to its record in the ledger; whatever ends a search calls ``kill_all``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from flatout.codec import to_plain
+from flatout.host import Host, Interpreter
+from flatout.ledger import Ledger
+from flatout.plan import Choice, Plan
+from flatout.runners import Request, Runner, Session, SessionEnded
+from flatout.search.options import SearchOptions
+from flatout.search.progress import Phase, Progress
+from flatout.technique import Technique
+from flatout.trial import Block, Gradients, Outcome, Profile, State, Trial, Verdict
+from flatout.workload import Discovery
+
+LOSSES_KEPT = 2000
+"""Losses stored with a trial; the guard looks at the first hundred."""
+CONTEXT_BYTES = 1 << 30
+"""Of GPU memory that a process takes beyond its tensors: context, kernels, library workspaces."""
+ASSUMED_START_SECONDS = {"compile": 45.0}
+"""Beyond the baseline's start, until it has been measured once."""
+
+
+class Process:
+    """One live process of the program under a plan. Ends with exactly one trial in the ledger."""
+
+    def __init__(self, bench: Bench, request: Request, session: Session) -> None:
+        self._bench = bench
+        self._session = session
+        self._began = bench.clock()
+        self._started = bench.unix_time()
+        self.key = request.key
+        self.plan = request.plan
+        self.steps = 0
+        self.counted: list[float] = []
+        self.losses: list[tuple[int, float]] = []
+        self.settled = True
+        """False when its warm-up never came to rest."""
+        self.recompiles_warm = 0
+        """Recompiles counted when its warm-up was over."""
+        self.alive = True
+        self.recorded = False
+
+    @property
+    def discovery(self) -> Discovery | None:
+        return self._session.discovery
+
+    def advance(self, steps: int, comparison: str = "") -> Block:
+        """More steps. The raw block goes to the ledger first when it is part of a comparison.
+
+        SessionEnded when the process is gone; its trial is then written already.
+        """
+        try:
+            block = self._session.advance(steps)
+        except SessionEnded as end:
+            self._left(end.outcome)
+            raise
+        if block.steps == 0:
+            outcome = self._session.stop()
+            self._left(outcome)
+            raise SessionEnded(outcome)
+        self.steps += block.steps
+        self.counted += block.step_seconds
+        self.losses += block.losses
+        if comparison:
+            self._bench.ledger.add_block(
+                self._bench.search, trial=self.key, comparison=comparison, block=replace(block, losses=())
+            )
+        return block
+
+    def profile(self) -> Profile | None:
+        try:
+            return self._session.profile()
+        except SessionEnded as end:
+            self._left(end.outcome)
+            raise
+
+    def peek(self) -> Outcome:
+        """What it has shown so far."""
+        try:
+            return self._session.peek()
+        except SessionEnded as end:
+            self._left(end.outcome)
+            raise
+
+    def record(self, outcome: Outcome) -> Trial:
+        """Write its trial while it still lives: what it was started for is known."""
+        trial = self._trial(outcome)
+        self._bench.add_trial(trial)
+        self.recorded = True
+        return trial
+
+    def close(self) -> None:
+        """End it in an orderly way and write its trial, if that is not done. Safe to call twice."""
+        if self.alive:
+            try:
+                outcome = self._session.stop()
+            except SessionEnded as end:
+                outcome = end.outcome
+            self._left(outcome)
+
+    def fail(self, reason: str, error: str) -> None:
+        """End it and write it down as failed for a reason that only the search sees."""
+        if self.alive:
+            try:
+                outcome = self._session.stop()
+            except SessionEnded as end:
+                outcome = end.outcome
+            self._left(replace(outcome, state=State.FAILED, reason=reason, error=error))
+
+    def kill(self) -> None:
+        """End it now; nothing is written."""
+        self._session.kill()
+        self.alive = False
+
+    def _left(self, outcome: Outcome) -> None:
+        self.alive = False
+        self._bench.live = [process for process in self._bench.live if process is not self]
+        if outcome.state is State.COMPLETED and outcome.reason and outcome.steps:
+            self._bench.program_ended(self.steps, outcome)
+        if self.recorded:
+            brief = replace(outcome, step_seconds=(), losses=(), profile=None, discovery=None)
+            self._bench.note("ended", {"key": self.key, "outcome": to_plain(brief)})
+        else:
+            self._bench.add_trial(self._trial(outcome))
+            self.recorded = True
+
+    def _trial(self, outcome: Outcome) -> Trial:
+        return Trial(
+            key=self.key,
+            plan=self.plan,
+            outcome=replace(outcome, losses=outcome.losses[:LOSSES_KEPT]),
+            started=self._started,
+            seconds=self._bench.clock() - self._began,
+        )
+
+
+class Bench:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        ledger: Ledger,
+        search: int,
+        host: Host,
+        interpreter: Interpreter,
+        options: SearchOptions,
+        catalogue: Sequence[Technique],
+        tell: Callable[[Progress], None],
+        clock: Callable[[], float],
+        unix_time: Callable[[], float],
+    ) -> None:
+        self.runner = runner
+        self.ledger = ledger
+        self.search = search
+        self.host = host
+        self.interpreter = interpreter
+        self.options = options
+        self.catalogue = {technique.name: technique for technique in catalogue}
+        self.clock = clock
+        self.unix_time = unix_time
+        self._tell = tell
+        self._began = clock()
+        self._spent_before = ledger.spent_seconds(search)
+        self.trials = ledger.trials(search)
+        self.verdicts = ledger.verdicts(search)
+        self._notes = {(event.kind, str(event.data)) for event in ledger.events(search)}
+        self._started_keys = set(self.trials)
+        self._verdict_calls: dict[str, int] = {}
+        self.live: list[Process] = []
+
+        self.phase = Phase.BASELINE
+        self.best = Plan()
+        self.best_ratio: float | None = None
+        self.done = 0
+        self.total = 0
+
+        self.discovery: Discovery | None = None
+        self.baseline: Outcome | None = None
+        self.baseline_losses: Sequence[tuple[int, float]] = ()
+        self.baseline_step_seconds = 0.0
+        self.block_medians: list[float] = []
+        """Of the untouched program, in seconds: what candidates are screened against."""
+        self.correlation = 1.0
+        """Autocorrelation time of its steps, in steps."""
+        self.floor: Gradients | None = None
+        """Agreement of two unchanged runs."""
+        self.again_losses: Sequence[tuple[int, float]] = ()
+        self.process_noise = 0.0
+        """How far apart two unchanged processes were, as a logarithm."""
+        self.resident = True
+        """Two processes may live side by side."""
+        self.resident_note = ""
+        self.program_steps: int | None = None
+        """Steps after which the program ends by itself, once seen."""
+        self.extra_start_seconds: dict[str, float] = {}
+
+    # time
+
+    def elapsed(self) -> float:
+        """Seconds of search, earlier sittings included."""
+        return self._spent_before + self.clock() - self._began
+
+    def left(self) -> float:
+        return self.options.budget_seconds - self.elapsed()
+
+    def start_seconds(self, plan: Plan) -> float:
+        """Estimate of a process's time until it is warm."""
+        assert self.baseline is not None
+        extra = sum(
+            self.extra_start_seconds.get(name, ASSUMED_START_SECONDS.get(name, 0.0)) for name in plan.names
+        )
+        return self.baseline.startup_seconds + extra + 12 * self.baseline_step_seconds
+
+    # telling
+
+    def say(self, text: str, *, milestone: bool = False) -> None:
+        self._tell(
+            Progress(
+                phase=self.phase,
+                text=text,
+                milestone=milestone,
+                best=self.best,
+                best_ratio=self.best_ratio,
+                baseline_step_seconds=self.baseline_step_seconds or None,
+                elapsed_seconds=self.elapsed(),
+                budget_seconds=self.options.budget_seconds,
+                done=self.done,
+                total=self.total,
+            )
+        )
+
+    # writing down
+
+    def note(self, kind: str, data: dict[str, Any]) -> None:
+        """An event, written once however often the search passes here after a resume."""
+        known = (kind, str(data))
+        if known not in self._notes:
+            self._notes.add(known)
+            self.ledger.add_event(self.search, kind, data, at=self.elapsed())
+
+    def add_trial(self, trial: Trial) -> None:
+        self.ledger.add_trial(self.search, trial, at=self.elapsed())
+        self.trials[trial.key] = trial
+
+    def skip(self, key: str, plan: Plan, reason: str) -> None:
+        """A trial that is not started, with its reason."""
+        if key not in self.trials:
+            outcome = Outcome(state=State.SKIPPED, reason=reason)
+            self.add_trial(Trial(key=key, plan=plan, outcome=outcome, started=self.unix_time()))
+
+    def add_verdict(self, verdict: Verdict) -> Verdict:
+        self.ledger.add_verdict(self.search, verdict, at=self.elapsed())
+        self.verdicts[verdict.key] = verdict
+        return verdict
+
+    def verdict_key(self, key: str) -> str:
+        """``key``, or ``key~2`` the second time. The same calls give the same keys after a resume."""
+        count = self._verdict_calls[key] = self._verdict_calls.get(key, 0) + 1
+        return key if count == 1 else f"{key}~{count}"
+
+    # processes
+
+    def start(
+        self,
+        key: str,
+        plan: Plan,
+        *,
+        reference_role: str | None = "compare",
+        randomness_off: bool = False,
+        reserve_seconds: float = 0.0,
+    ) -> Process:
+        """A new process; it has taken no step yet. ``reserve_seconds`` of the budget stay untouched: the
+        first step ends when the rest is used up (a compile that takes for ever)."""
+        number = 1
+        while (unique := key if number == 1 else f"{key}~{number}") in self._started_keys:
+            number += 1
+        self._started_keys.add(unique)
+        left = max(30.0, self.left() - reserve_seconds)
+        request = Request(
+            key=unique,
+            plan=plan,
+            seed=self.options.trial_seed,
+            discovery=self.discovery,
+            reference_role=reference_role,
+            randomness_off=randomness_off,
+            time_limit_seconds=max(60.0, self.left() + 60.0),
+            step_limit_seconds=min(self.options.step_limit_seconds, left),
+        )
+        self.note("started", {"key": unique, "plan": plan.key})
+        self.say(f"starting {plan.key}")
+        session = self.runner.start(request, lambda text: self.say(f"{plan.key}: {text}"))
+        process = Process(self, request, session)
+        self.live.append(process)
+        return process
+
+    def kill_all(self) -> None:
+        """End every process now. Safe at any time."""
+        for process in self.live:
+            with contextlib.suppress(Exception):
+                process.kill()
+        self.live = []
+
+    def program_ended(self, steps: int, outcome: Outcome) -> None:
+        """The program came to its own end."""
+        seen = max(steps, outcome.steps)
+        self.program_steps = seen if self.program_steps is None else min(seen, self.program_steps)
+
+    def holds(self, *plans: Outcome) -> bool:
+        """Whether processes with these outcomes' memory fit side by side; True where it is not known."""
+        if not self.resident:
+            return False
+        assert self.discovery is not None
+        if self.discovery.device.startswith("cuda") and self.host.gpus:
+            peaks = [plan.peak_bytes for plan in plans]
+            if all(peaks):
+                # the caching allocator reserves more than it hands out
+                need = sum(int(1.1 * peak) + CONTEXT_BYTES for peak in peaks)
+                return need <= self.host.gpus[0].memory_bytes
+        peaks = [plan.host_peak_bytes for plan in plans]
+        if all(peaks) and self.host.memory_bytes:
+            return sum(peaks) <= 0.8 * self.host.memory_bytes
+        return True
+
+    def technique(self, name: str) -> Technique:
+        return self.catalogue[name]
+
+    def plan_of(self, choices: Sequence[Choice]) -> Plan:
+        """A plan in the catalogue's order of application."""
+        order = {name: index for index, name in enumerate(self.catalogue)}
+        return Plan(choices=tuple(sorted(choices, key=lambda choice: order[choice.name])))
+
+    def with_choice(self, plan: Plan, choice: Choice) -> Plan:
+        """``plan`` with ``choice``, which takes the place of any technique of its slot."""
+        slot = self.technique(choice.name).slot
+        others = [
+            other
+            for other in plan.choices
+            if other.name != choice.name and (not slot or self.technique(other.name).slot != slot)
+        ]
+        return self.plan_of([*others, choice])
+
+    def without(self, plan: Plan, name: str) -> Plan:
+        return Plan(choices=tuple(choice for choice in plan.choices if choice.name != name))

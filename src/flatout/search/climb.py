@@ -1,0 +1,379 @@
+"""The climb: the best plan so far against the same with one more candidate, best screened first.
+
+A candidate stays when the interval lies above 1, the gain matters, and the guard has nothing against
+it. A gain small enough to be one lucky process is proved again with two fresh ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from flatout.codec import to_plain
+from flatout.guard import combine
+from flatout.guard.curves import judge_losses
+from flatout.plan import Choice, Plan
+from flatout.search.bench import Bench
+from flatout.search.judge import Fault, fault_of, fault_of_end, judge_plan, judge_start
+from flatout.search.measure import Beaten, Seat
+from flatout.search.prove import Aim, prove
+from flatout.search.screen import Screened
+from flatout.search.standing import Standing
+from flatout.trial import Call, Outcome, State, Verdict
+
+PRIOR_GAIN = {"bf16": 2.5, "tf32": 2.0, "sdpa": 1.5, "compile": 1.4, "fused_optimizer": 1.03}
+"""What orders candidates that were not screened: precision, attention, compile, optimiser, as they gain
+on a GPU in the common case. Orders only; nothing is believed of it."""
+SECOND_LOOK_BELOW = 0.03
+"""A gain under this must show in two pairs of processes: two unchanged ones can differ by as much."""
+PAIRS_ESTIMATED = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What came of one candidate."""
+
+    choice: Choice
+    standing: Standing
+    reason: str
+    fault: Fault | None = None
+    grown_since: int = 0
+    """Techniques in the plan when it was decided."""
+    call: Call | None = None
+
+
+class Climb:
+    """The state of a climb: the best plan so far with its seat, the baseline's seat, what was decided."""
+
+    def __init__(self, bench: Bench, baseline: Seat, alpha: float) -> None:
+        self.bench = bench
+        self.baseline = baseline
+        self.best = baseline
+        self.alpha = alpha
+        """Chance of a false claim that each comparison may take."""
+        self.screened: dict[str, Screened] = {}
+        self.kept: Seat | None = None
+        """The warm process of the best screened candidate, for the first comparison."""
+        self.decided: dict[str, Decision] = {}
+        self.last_accepted: str | None = None
+        self.guard_note = ""
+        """What the guard saw of the best plan so far."""
+
+    # budget
+
+    def final_seconds(self) -> float:
+        """What the last proof needs, and so what no candidate may touch."""
+        bench = self.bench
+        step = bench.baseline_step_seconds
+        pair = max(2.5, 5 * step + 1.0)
+        start = 0.0 if self._baseline_waits() else bench.start_seconds(Plan())
+        return start + 8 * pair + 3.0
+
+    def candidate_seconds(self, plan: Plan, seat: Seat | None) -> float:
+        """Estimate for one comparison of ``plan`` with the best so far."""
+        bench = self.bench
+        step = bench.baseline_step_seconds
+        if not bench.resident:
+            return 3 * (bench.start_seconds(plan) + bench.start_seconds(self.best.plan) + 40 * step)
+        start = 0.0 if seat is not None and _alive(seat) else bench.start_seconds(plan)
+        if not _alive(self.best):
+            start += bench.start_seconds(self.best.plan)
+        return start + 5 * max(1.5, 5 * step)
+
+    def _baseline_waits(self) -> bool:
+        return _alive(self.baseline)
+
+    # one candidate
+
+    def try_candidate(self, choice: Choice) -> Decision:
+        """Prove ``choice`` on top of the best plan so far, and take it if it holds."""
+        bench = self.bench
+        plan = bench.with_choice(self.best.plan, choice)
+        key = bench.verdict_key(f"climb:{plan.key}")
+        verdict = bench.verdicts.get(key)
+        if verdict is None:
+            seat = self._seat_for(plan)
+            reserve = self.final_seconds()
+            needed = self.candidate_seconds(plan, seat)
+            if bench.left() - reserve < needed:
+                if seat is not self.kept:
+                    seat.close()
+                return self._decide(
+                    choice,
+                    Standing.NOT_TRIED,
+                    f"the budget has {max(0.0, bench.left() - reserve):.0f} s left before the last proof, "
+                    f"this needs about {needed:.0f} s",
+                )
+            verdict, fault = self._compare(key, seat)
+            if fault is not None:
+                seat.close()
+                return self._decide(choice, fault.standing, fault.reason, fault=fault)
+            assert verdict is not None
+            verdict = bench.add_verdict(self._second_look(verdict, seat, reserve))
+        else:
+            seat = Seat(bench=bench, plan=plan, key=f"climb:{plan.key}")
+        return self._judge(choice, verdict, seat)
+
+    def _compare(self, key: str, seat: Seat) -> tuple[Verdict | None, Fault | None]:
+        """A verdict with the guard's word, or the fault that ended it."""
+        bench = self.bench
+        self._make_room(seat)
+        aim = Aim(
+            alpha=self.alpha,
+            matters=bench.options.gain_that_matters,
+            reserve_seconds=self.final_seconds(),
+        )
+        try:
+            if bench.resident:
+                fault = self._fault_before(seat)
+                if fault is not None:
+                    return None, fault
+            verdict = prove(bench, key, self.best, seat, aim)
+        except Beaten as beaten:
+            if beaten.seat is seat:
+                return None, fault_of_end(beaten.outcome)
+            return None, Fault(
+                standing=Standing.FAILED,
+                reason=f"the best plan so far failed beside it: {beaten.outcome.reason}",
+            )
+        return self._guarded(verdict, seat)
+
+    def _fault_before(self, seat: Seat) -> Fault | None:
+        """What shows before any time is spent on measuring."""
+        try:
+            process = seat.warm()
+        except Beaten as beaten:
+            if beaten.outcome.error == "OutOfMemory" and _alive(self.best):
+                return None  # the comparison finds out whether it fits alone
+            raise
+        outcome = _completed(process.peek(), process.counted, process.losses)
+        self._learn_start(seat.plan, outcome)
+        fault = fault_of(self.bench, process, outcome)
+        if fault is None:
+            judged = judge_start(self.bench, seat.plan, outcome)
+            assert self.bench.discovery is not None
+            if judged.passed is False and not self.bench.discovery.random:
+                fault = Fault(standing=Standing.REFUSED, reason=judged.note)
+        if fault is not None and fault.error:
+            process.fail(fault.reason, fault.error)
+        return fault
+
+    def _guarded(self, verdict: Verdict, seat: Seat) -> tuple[Verdict, Fault | None]:
+        bench = self.bench
+        process = seat.process
+        if process is None or not process.alive:
+            # processes took turns: the last one of this plan has been written down
+            trial = next(t for t in reversed(bench.trials.values()) if t.plan == seat.plan)
+            if verdict.call is not Call.BETTER:
+                return verdict, None
+            judged = combine(
+                judge_start(bench, seat.plan, trial.outcome),
+                judge_losses(trial.outcome.losses, bench.baseline_losses, bench.again_losses),
+            )
+        else:
+            if self.baseline.process is not None and len(self.baseline.process.losses) > len(
+                bench.baseline_losses
+            ):
+                bench.baseline_losses = tuple(self.baseline.process.losses)
+            outcome = _completed(process.peek(), process.counted, process.losses)
+            fault = fault_of(bench, process, outcome)
+            if fault is not None:
+                if fault.error:
+                    process.fail(fault.reason, fault.error)
+                return verdict, fault
+            if not process.recorded:
+                process.record(outcome)
+            if verdict.call is not Call.BETTER:
+                return verdict, None
+            bench.say(f"{seat.plan.key}: faster; is it still right?")
+            judged = judge_plan(bench, process, outcome)
+        if judged.passed is False:
+            return replace(verdict, guard=judged.note, guard_note=judged.note), None
+        return replace(verdict, guard_note=judged.note), None
+
+    def _second_look(self, verdict: Verdict, seat: Seat, reserve: float) -> Verdict:
+        """Small gains again, with two fresh processes; the weaker of the two verdicts stands."""
+        bench = self.bench
+        doubtful = max(SECOND_LOOK_BELOW, 5.0 * bench.process_noise)
+        if (
+            verdict.call is not Call.BETTER
+            or verdict.guard
+            or verdict.ratio is None
+            or verdict.ratio - 1.0 >= doubtful
+            or not bench.resident
+        ):
+            return verdict
+        needed = bench.start_seconds(seat.plan) + bench.start_seconds(self.best.plan)
+        needed += PAIRS_ESTIMATED * max(1.5, 5 * bench.baseline_step_seconds)
+        if bench.left() - reserve < needed:
+            return replace(
+                verdict,
+                call=Call.UNKNOWN,
+                reason=f"{verdict.ratio:.3f}x in one pair of processes; the budget does not allow for the "
+                "second that so small a gain needs",
+            )
+        key = f"{verdict.key}:fresh"
+        second = bench.verdicts.get(key)
+        if second is None:
+            bench.say(f"{seat.plan.key}: {verdict.ratio:.3f}x, small: once more with two fresh processes")
+            seat.close()
+            self.best.close()
+            aim = Aim(alpha=self.alpha, matters=bench.options.gain_that_matters, reserve_seconds=reserve)
+            try:
+                second = prove(bench, key, self.best, seat, aim)
+            except Beaten as beaten:
+                return replace(
+                    verdict, call=Call.UNKNOWN, reason=f"its second look: {beaten.outcome.reason}"
+                )
+            bench.add_verdict(second)
+        weaker = min(verdict, second, key=lambda one: one.ratio if one.ratio is not None else 0.0)
+        if second.call is Call.BETTER:
+            return replace(
+                weaker, key=verdict.key, guard_note=verdict.guard_note, reason="the weaker of two looks"
+            )
+        return replace(
+            second,
+            key=verdict.key,
+            guard_note=verdict.guard_note,
+            reason=f"{verdict.ratio:.3f}x in one pair of processes did not show again in a fresh one",
+        )
+
+    def _judge(self, choice: Choice, verdict: Verdict, seat: Seat) -> Decision:
+        bench = self.bench
+        matters = 1.0 + bench.options.gain_that_matters
+        if verdict.guard:
+            seat.close()
+            return self._decide(choice, Standing.REFUSED, verdict.guard, verdict=verdict)
+        if verdict.call is not Call.BETTER or verdict.ratio is None or verdict.ratio < matters:
+            seat.close()
+            return self._decide(choice, Standing.NO_GAIN, _no_gain(verdict), verdict=verdict)
+        if self.best is not self.baseline:
+            self.best.close()
+        self.best = seat
+        self.last_accepted = choice.name
+        self.guard_note = verdict.guard_note
+        bench.best = seat.plan
+        bench.best_ratio = (bench.best_ratio or 1.0) * verdict.ratio
+        assert bench.discovery is not None
+        lines = {
+            name: bench.technique(name).by_hand(seat.plan, bench.discovery) for name in seat.plan.names
+        }
+        bench.note("accepted", {"plan": to_plain(seat.plan), "verdict": verdict.key, "by_hand": lines})
+        for name, decision in list(self.decided.items()):
+            if decision.standing is Standing.APPLIED and name not in seat.plan.names:
+                self._decide(decision.choice, Standing.NO_GAIN, f"{choice.name} takes its place, faster")
+        return self._decide(
+            choice,
+            Standing.APPLIED,
+            f"{verdict.ratio:.3g}x on top of {verdict.plan_a.key}",
+            verdict=verdict,
+        )
+
+    # seats
+
+    def _seat_for(self, plan: Plan) -> Seat:
+        kept = self.kept
+        if kept is not None:
+            self.kept = None
+            if kept.plan == plan and _alive(kept):
+                return kept
+            kept.close()
+        return Seat(
+            bench=self.bench, plan=plan, key=f"climb:{plan.key}", reserve_seconds=self.final_seconds()
+        )
+
+    def _make_room(self, seat: Seat) -> None:
+        """The baseline's process leaves when three do not fit; the last proof starts it again."""
+        bench = self.bench
+        if self.best is self.baseline or not _alive(self.baseline):
+            return
+        assert bench.baseline is not None
+        shown = [bench.baseline]
+        if self.best.process is not None and self.best.process.alive:
+            shown.append(self.best.process.peek())
+        # the candidate is not known yet: take it for as large as the largest
+        largest = max(shown, key=lambda outcome: (outcome.peak_bytes, outcome.host_peak_bytes))
+        if not bench.holds(*shown, largest):
+            self.baseline.close()
+
+    def _learn_start(self, plan: Plan, outcome: Outcome) -> None:
+        assert self.bench.baseline is not None
+        # caches are warm for a plan's second process: what a first one took is the safe estimate
+        extra = max(0.0, outcome.startup_seconds - self.bench.baseline.startup_seconds)
+        if "compile" in plan.names and "compile" not in self.bench.extra_start_seconds:
+            self.bench.extra_start_seconds["compile"] = extra
+
+    def _decide(
+        self,
+        choice: Choice,
+        standing: Standing,
+        reason: str,
+        *,
+        fault: Fault | None = None,
+        verdict: Verdict | None = None,
+    ) -> Decision:
+        decision = Decision(
+            choice=choice,
+            standing=standing,
+            reason=reason,
+            fault=fault,
+            grown_since=len(self.best.plan.choices),
+            call=verdict.call if verdict is not None else None,
+        )
+        self.decided[choice.name] = decision
+        note_decision(self.bench, choice, standing, reason, verdict)
+        return decision
+
+
+def note_decision(
+    bench: Bench, choice: Choice, standing: Standing, reason: str, verdict: Verdict | None = None
+) -> None:
+    """Write down and tell what became of a technique. The last such note of a technique holds."""
+    bench.note(
+        "decided",
+        {
+            "name": choice.name,
+            "settings": dict(choice.settings),
+            "standing": standing.value,
+            "reason": reason,
+            "verdict": verdict.key if verdict is not None else None,
+        },
+    )
+    bench.say(f"{choice}: {standing}: {reason}", milestone=True)
+
+
+def expected_gain(name: str, screened: Screened | None) -> float:
+    """What orders the climb: the screened ratio where there is one."""
+    if screened is not None and screened.ratio is not None:
+        return screened.ratio
+    return PRIOR_GAIN.get(name, 1.0)
+
+
+def _no_gain(verdict: Verdict) -> str:
+    if verdict.ratio is None or verdict.low is None or verdict.high is None:
+        return verdict.reason or "too few blocks to tell"
+    numbers = f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}] over {verdict.plan_a.key}"
+    smallest = (
+        f"; {verdict.smallest_effect:.1%} would have been seen"
+        if verdict.smallest_effect is not None
+        else ""
+    )
+    if verdict.call is Call.WORSE:
+        return f"slower: {numbers}"
+    if verdict.call is Call.BETTER:
+        return f"a gain, but too small to matter: {numbers}"
+    if verdict.call is Call.UNKNOWN:
+        return f"cannot tell: {verdict.reason or numbers}"
+    return f"no difference that this machine can show: {numbers}{smallest}"
+
+
+def _alive(seat: Seat) -> bool:
+    return seat.process is not None and seat.process.alive
+
+
+def _completed(outcome: Outcome, counted: list[float], losses: list[tuple[int, float]]) -> Outcome:
+    return replace(
+        outcome,
+        state=State.COMPLETED,
+        step_seconds=outcome.step_seconds or tuple(counted),
+        losses=outcome.losses or tuple(losses),
+    )

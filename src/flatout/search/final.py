@@ -1,0 +1,89 @@
+"""The last proof: the plan that the climb ended with against the untouched program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flatout.codec import to_plain
+from flatout.plan import Plan
+from flatout.search.bench import Bench
+from flatout.search.climb import Climb, note_decision
+from flatout.search.measure import Beaten, Seat
+from flatout.search.prove import APART_LOOKS, Aim, prove
+from flatout.search.standing import Standing
+from flatout.trial import Call, Verdict
+
+FINAL_LOOKS = (8, 12, 18)
+FINAL_SLOW_LOOKS = (3, 5, 8)
+SLOW_STEP_SECONDS = 1.5
+
+
+def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
+    """The verdict, or None where there is no plan or no time left (the climb's own verdicts then stand).
+
+    A plan that it does not confirm is given up: its techniques are no gain.
+    """
+    plan = climb.best.plan
+    if not plan:
+        return None
+    key = bench.verdict_key(f"final:{plan.key}")
+    verdict = bench.verdicts.get(key)
+    if verdict is None:
+        verdict = _measure(bench, climb, key, alpha)
+    if verdict is None:
+        return None
+    matters = 1.0 + bench.options.gain_that_matters
+    if verdict.call is Call.UNKNOWN or verdict.ratio is None:
+        return verdict
+    if verdict.call is Call.BETTER and verdict.ratio >= matters and not verdict.guard:
+        bench.best_ratio = verdict.ratio
+        bench.note("final", {"plan": plan.key, "verdict": key})
+        bench.say(f"{plan.key}: {verdict.ratio:.3g}x of the untouched program, proved", milestone=True)
+        return verdict
+    bench.note("accepted", {"plan": to_plain(Plan()), "verdict": key, "by_hand": {}})
+    why = verdict.guard or f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]"
+    for choice in plan.choices:
+        note_decision(
+            bench,
+            choice,
+            Standing.REFUSED if verdict.guard else Standing.NO_GAIN,
+            f"the last proof against the untouched program did not confirm the plan: {why}",
+            verdict,
+        )
+    climb.best.close()
+    climb.best = climb.baseline
+    bench.best = climb.baseline.plan
+    bench.best_ratio = None
+    return verdict
+
+
+def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | None:
+    step = bench.baseline_step_seconds
+    baseline, best = climb.baseline, climb.best
+    needed = 3 * max(1.5, 4 * step)
+    needed += sum(bench.start_seconds(seat.plan) for seat in (baseline, best) if not _alive(seat))
+    if not bench.resident:
+        needed = 3 * (bench.start_seconds(baseline.plan) + bench.start_seconds(best.plan) + 40 * step)
+    if bench.left() < needed:
+        bench.note("unproved", {"plan": best.plan.key, "left": bench.left(), "needed": needed})
+        bench.say("no time is left for the last proof: the climb's own verdicts stand", milestone=True)
+        return None
+    bench.say(f"last proof: {best.plan.key} against the untouched program")
+    looks = FINAL_SLOW_LOOKS if step > SLOW_STEP_SECONDS else FINAL_LOOKS
+    aim = Aim(
+        alpha=alpha,
+        matters=bench.options.gain_that_matters,
+        looks=looks if bench.resident else APART_LOOKS,
+    )
+    try:
+        verdict = prove(bench, key, baseline, best, aim)
+    except Beaten as beaten:
+        bench.note("unproved", {"plan": best.plan.key, "reason": beaten.outcome.reason})
+        bench.say(f"the last proof could not be made: {beaten.outcome.reason}", milestone=True)
+        return None
+    note = climb.guard_note
+    return bench.add_verdict(replace(verdict, guard_note=note))
+
+
+def _alive(seat: Seat) -> bool:
+    return seat.process is not None and seat.process.alive

@@ -1,0 +1,129 @@
+"""What a warmed process has shown, judged: did its techniques run, does it settle, is it still right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatout.guard import Judgement, combine
+from flatout.guard.bars import bar_of
+from flatout.guard.curves import judge_losses
+from flatout.guard.gradients import judge_gradients
+from flatout.plan import Plan
+from flatout.runners import SessionEnded
+from flatout.search.bench import Bench, Process
+from flatout.search.standing import Standing
+from flatout.trial import Gradients, Outcome
+
+RECOMPILES_ALLOWED = 8
+"""torch._dynamo gives a function up after so many (config.recompile_limit): from then on it runs uncompiled
+and compiles nothing again, so a program that reaches it never settles."""
+GUARD_STEPS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """Why a plan cannot be taken, whatever its speed."""
+
+    standing: Standing
+    reason: str
+    error: str = ""
+    """Class in errors.py for its trial; empty: the trial itself is sound."""
+    recompiles: bool = False
+    """The fault is compiling without end: fixed shapes given up may help."""
+
+
+FAULTS = {
+    "OutOfMemory": "out of memory",
+    "Hung": "no step within the time allowed",
+    "TooFewSteps": "the program ends before it could be measured",
+}
+
+
+def fault_of_end(outcome: Outcome) -> Fault:
+    """From the outcome of a process that failed."""
+    if outcome.error == "TechniqueInactive":
+        return Fault(standing=Standing.REFUSED, reason=outcome.reason, error=outcome.error)
+    reason = (
+        outcome.reason or FAULTS.get(outcome.error, "") or f"it ended with exit code {outcome.exit_code}"
+    )
+    return Fault(standing=Standing.FAILED, reason=reason, error=outcome.error)
+
+
+def fault_of(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
+    """From a live one, by what it shows when peeked at."""
+    assert bench.discovery is not None
+    for name in process.plan.names:
+        evidence = outcome.active.get(name)
+        missing = (
+            "the agent saw nothing of it"
+            if evidence is None
+            else bench.technique(name).active(evidence, bench.discovery)
+        )
+        if missing:
+            return Fault(
+                standing=Standing.REFUSED,
+                reason=f"{name} did not run: {missing}",
+                error="TechniqueInactive",
+            )
+    since = outcome.recompiles - process.recompiles_warm
+    own = bench.baseline.recompiles if bench.baseline is not None else 0
+    if outcome.recompiles - own >= RECOMPILES_ALLOWED or since >= 2:
+        return Fault(
+            standing=Standing.REFUSED,
+            reason=f"{outcome.recompiles} recompiles in {process.steps} steps, and no end of them",
+            recompiles=True,
+        )
+    return None
+
+
+def judge_start(bench: Bench, plan: Plan, outcome: Outcome) -> Judgement:
+    """The gradient probe of a plan: its first step against the untouched program's."""
+    return _judge_gradients(bench, plan, outcome.gradients)
+
+
+def judge_curve(bench: Bench, process: Process) -> Judgement:
+    """The loss curve of a plan's process against the untouched program's."""
+    return judge_losses(process.losses, bench.baseline_losses, bench.again_losses)
+
+
+def judge_still(bench: Bench, plan: Plan) -> Judgement:
+    """The gradient probe again with the program's own randomness off (dropout p = 0), where a technique
+    may draw other random numbers than the untouched program: two short processes, the first one shared."""
+    try:
+        reference = _short_trial(bench, "guard:baseline", Plan(), "save")
+        if reference.error or not reference.steps:
+            return Judgement(
+                passed=None,
+                note=f"no gradients without randomness: {reference.reason or reference.error}",
+            )
+        outcome = _short_trial(bench, f"guard:{plan.key}", plan, "compare")
+    except SessionEnded as end:
+        return Judgement(passed=None, note=f"no gradients without randomness: {end.outcome.reason}")
+    judged = _judge_gradients(bench, plan, outcome.gradients)
+    return Judgement(passed=judged.passed, note=f"{judged.note}, randomness off")
+
+
+def judge_plan(bench: Bench, process: Process, outcome: Outcome) -> Judgement:
+    """Everything the guard can say about a plan that is about to be accepted."""
+    gradients = judge_start(bench, process.plan, outcome)
+    assert bench.discovery is not None
+    if gradients.passed is False and bench.discovery.random:
+        gradients = judge_still(bench, process.plan)
+    return combine(gradients, judge_curve(bench, process))
+
+
+def _judge_gradients(bench: Bench, plan: Plan, seen: Gradients | None) -> Judgement:
+    bar = bar_of({name: bench.technique(name).effect for name in plan.names})
+    return judge_gradients(seen, bar, bench.floor)
+
+
+def _short_trial(bench: Bench, key: str, plan: Plan, role: str) -> Outcome:
+    known = bench.trials.get(key)
+    if known is not None:
+        return known.outcome
+    process = bench.start(key, plan, reference_role=role, randomness_off=True)
+    process.advance(GUARD_STEPS)
+    outcome = process.peek()
+    process.record(outcome)
+    process.close()
+    return outcome

@@ -1,0 +1,179 @@
+"""Measuring one process: warm-up until its steps are steady, then blocks; and seats that keep it going.
+
+The first step after a hold is never counted (the runner leaves it out): the device has idled and the
+loader has run ahead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from flatout.plan import Plan
+from flatout.runners import SessionEnded
+from flatout.search.bench import Bench, Process
+from flatout.stats import block_steps, median, steady
+from flatout.trial import Block, Outcome, State
+
+WARMUP_LIMIT_SECONDS = 45.0
+"""Beyond the first step: a program that is not steady by then never will be."""
+SHORT_PROGRAM_STEPS = 120
+"""A program that ends within so many steps is warmed up and measured sparingly."""
+LEAST_COUNTED_STEPS = 4
+"""Of one process: fewer say nothing about its speed."""
+MOST_RESTARTS = 24
+
+
+def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIMIT_SECONDS) -> None:
+    """Steps until eight slices show no trend that matters (Mann-Kendall), or the limit is reached.
+
+    SessionEnded when the program fails or ends meanwhile.
+    """
+    if not process.steps:
+        process.advance(1)
+    short = bench.program_steps is not None and bench.program_steps <= SHORT_PROGRAM_STEPS
+    if short:
+        assert bench.program_steps is not None
+        for_warmth = max(2, bench.program_steps // 5) - process.steps
+        if for_warmth > 0:
+            process.advance(for_warmth)
+    else:
+        began = bench.clock()
+        slices: list[float] = []
+        steps = 9
+        while True:
+            block = process.advance(steps)
+            times = block.step_seconds
+            if times:
+                size = max(1, len(times) // 8)
+                slices += [median(times[i : i + size]) for i in range(0, len(times) - size + 1, size)]
+                # 0.6 s at least of fast programs
+                steps = max(9, min(400, math.ceil(0.6 / max(median(times), 1e-6))))
+            waited = bench.clock() - began
+            if (waited >= 0.5 or len(slices) >= 24) and steady(slices, last=8):
+                break
+            if waited >= limit_seconds:
+                process.settled = False
+                break
+            bench.say(f"{process.plan.key}: warming up, {process.steps} steps")
+    process.recompiles_warm = process.peek().recompiles
+
+
+def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
+    """Steps of one block of a comparison, from the two step times in seconds.
+
+    About 1.2 s of the slower and 0.25 s of the faster side, at least 4 steps and three autocorrelation
+    times; fewer where a step takes seconds, or where the program itself is short.
+    """
+    steps = block_steps(slower, correlation=min(bench.correlation, 5.0 / max(slower, 1e-6)))
+    steps = max(steps, min(math.ceil(0.25 / max(faster, 1e-6)), math.ceil(3.0 / max(slower, 1e-6))))
+    if slower > 2.0:
+        steps = 2
+    if bench.program_steps is not None:
+        rest = bench.program_steps - max(2, bench.program_steps // 5)
+        steps = max(2, min(steps, rest // 2))
+    return steps
+
+
+def settle_steps(bench: Bench) -> int:
+    """Steps to throw away before a block: what loader workers prepared while the process held still.
+
+    Only where the loader matters; else the time is better spent on measuring.
+    """
+    assert bench.baseline is not None
+    assert bench.discovery is not None
+    wait = bench.baseline.loader_wait_seconds_per_step
+    if wait < 0.05 * bench.baseline_step_seconds:
+        return 0
+    depths = [
+        _number(loader.get("num_workers")) * max(1, _number(loader.get("prefetch_factor")))
+        for loader in bench.discovery.loaders
+    ]
+    return min(16, max(depths, default=0))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+class Beaten(Exception):
+    """The process of a seat failed by itself; ``outcome`` says how. Its trial is in the ledger."""
+
+    def __init__(self, seat: Seat, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.seat = seat
+        self.outcome = outcome
+
+
+@dataclass
+class Seat:
+    """A plan that has a warm process whenever one is needed: started again when the program ends first."""
+
+    bench: Bench
+    plan: Plan
+    key: str
+    process: Process | None = None
+    reserve_seconds: float = 0.0
+    restarts: int = 0
+
+    def warm(self) -> Process:
+        """The process, started and warmed up if there is none. Beaten when that fails."""
+        known = self.bench.program_steps
+        while self.process is None or not self.process.alive:
+            self.process = self.bench.start(self.key, self.plan, reserve_seconds=self.reserve_seconds)
+            try:
+                warm_up(self.bench, self.process)
+            except SessionEnded as end:
+                if not _own_end(end.outcome):
+                    raise Beaten(self, end.outcome) from end
+                if known == self.bench.program_steps:
+                    raise Beaten(self, _too_short(end.outcome)) from end
+                known = self.bench.program_steps  # once more, warmed up sparingly
+        return self.process
+
+    def block(self, steps: int, comparison: str, settle: int = 0) -> Block:
+        """One block with at least half of its steps counted, from a fresh process if need be.
+
+        Beaten when the program fails, or ends too early however often it is started.
+        """
+        while True:
+            process = self.warm()
+            try:
+                if settle:
+                    process.advance(settle)
+                block = process.advance(steps, comparison)
+                if len(block.step_seconds) >= max(1, (steps - 1) // 2):
+                    return block
+            except SessionEnded as end:
+                if not _own_end(end.outcome):
+                    raise Beaten(self, end.outcome) from end
+            process.close()
+            self.restarts += 1
+            if self.restarts > MOST_RESTARTS:
+                assert self.bench.program_steps is not None
+                outcome = Outcome(state=State.FAILED, steps=self.bench.program_steps)
+                raise Beaten(self, _too_short(outcome))
+
+    def step_seconds(self) -> float:
+        """Median of the latest counted steps, or the baseline's where there are none yet."""
+        counted = self.process.counted if self.process is not None else []
+        return median(counted[-40:]) if counted else self.bench.baseline_step_seconds
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
+
+def _own_end(outcome: Outcome) -> bool:
+    """The program came to its own end, without an error."""
+    return outcome.state is State.COMPLETED and not outcome.error
+
+
+def _too_short(outcome: Outcome) -> Outcome:
+    return replace(
+        outcome,
+        state=State.FAILED,
+        error="TooFewSteps",
+        reason=f"the program ended after {outcome.steps} steps, before it could be measured",
+    )

@@ -1,0 +1,145 @@
+"""Screening: each candidate once, alone, against what the untouched program showed.
+
+Short on purpose. It drops what clearly loses, fails, is refused, did not run or is not right, and gives
+the order in which the others are tried. Nothing is claimed from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from flatout.plan import Choice
+from flatout.search.bench import Bench
+from flatout.search.judge import Fault, fault_of, fault_of_end, judge_start
+from flatout.search.measure import Beaten, Seat
+from flatout.search.standing import Standing
+from flatout.stats import median, relative_spread
+from flatout.trial import Outcome, State
+
+SCREEN_SECONDS = 1.5
+SCREEN_STEPS = 12
+CLEAR_LOSS = 0.05
+"""A candidate slower by this and by four times the spread seen is not tried further."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screened:
+    """What screening says about one candidate."""
+
+    choice: Choice
+    ratio: float | None
+    """Step time of the untouched program over the candidate's, each measured alone; None: not known."""
+    fault: Fault | None = None
+    """Why it goes no further; None: it does."""
+    clearly_better: bool = False
+
+
+def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screened, Seat | None]:
+    """Measure one candidate alone. Its seat comes back warm where it goes on; the caller closes it."""
+    plan = bench.plan_of([choice])
+    key = f"screen:{plan.key}"
+    event = next((e for e in bench.ledger.events(bench.search, "screened") if e.data["key"] == key), None)
+    if event is not None:
+        return _known(bench, choice, event.data), None
+    seat = Seat(bench=bench, plan=plan, key=key, reserve_seconds=reserve_seconds)
+    try:
+        process = seat.warm()
+        step = seat.step_seconds()
+        least = 4 if step > 2.0 else SCREEN_STEPS
+        steps = max(least, min(2000, math.ceil(SCREEN_SECONDS / max(step, 1e-6)))) + 1
+        if bench.program_steps is not None:
+            steps = max(3, min(steps, bench.program_steps - process.steps))
+        times = seat.block(steps, key).step_seconds
+        assert seat.process is not None
+        process = seat.process
+        outcome = process.peek()
+    except Beaten as beaten:
+        return _done(
+            bench, key, Screened(choice=choice, ratio=None, fault=fault_of_end(beaten.outcome))
+        ), None
+    outcome = replace(
+        outcome, state=State.COMPLETED, step_seconds=times, losses=outcome.losses or tuple(process.losses)
+    )
+    _learn_start(bench, choice, outcome)
+    ratio = bench.baseline_step_seconds / median(times)
+    fault = fault_of(bench, process, outcome) or _guard_fault(bench, choice, outcome)
+    if fault is None and ratio < 1.0 - max(CLEAR_LOSS, 4.0 * _spread(bench, times)):
+        fault = Fault(standing=Standing.NO_GAIN, reason=f"alone it is slower: {ratio:.3f}x")
+    if fault is not None and fault.error:
+        process.fail(fault.reason, fault.error)
+    else:
+        process.record(outcome)
+    better = ratio > 1.0 + max(CLEAR_LOSS, 4.0 * _spread(bench, times))
+    screened = Screened(choice=choice, ratio=ratio, fault=fault, clearly_better=better)
+    _done(bench, key, screened)
+    if fault is not None:
+        seat.close()
+        return screened, None
+    return screened, seat
+
+
+def _known(bench: Bench, choice: Choice, data: dict[str, object]) -> Screened:
+    trial = bench.trials.get(str(data["key"]))
+    if trial is not None:
+        _learn_start(bench, choice, trial.outcome)
+    ratio = data["ratio"]
+    fault = data["fault"]
+    return Screened(
+        choice=choice,
+        ratio=ratio if isinstance(ratio, float) else None,
+        fault=Fault(
+            standing=Standing(fault["standing"]), reason=fault["reason"], recompiles=fault["recompiles"]
+        )
+        if isinstance(fault, dict)
+        else None,
+        clearly_better=bool(data["better"]),
+    )
+
+
+def _done(bench: Bench, key: str, screened: Screened) -> Screened:
+    fault = screened.fault
+    bench.note(
+        "screened",
+        {
+            "key": key,
+            "name": screened.choice.name,
+            "ratio": screened.ratio,
+            "better": screened.clearly_better,
+            "fault": None
+            if fault is None
+            else {
+                "standing": fault.standing.value,
+                "reason": fault.reason,
+                "recompiles": fault.recompiles,
+            },
+        },
+    )
+    name = str(screened.choice)
+    if fault is not None:
+        bench.say(f"{name}: {fault.standing}: {fault.reason}", milestone=True)
+    else:
+        bench.say(f"{name} alone: about {screened.ratio:.3g}x, to be proved", milestone=True)
+    return screened
+
+
+def _learn_start(bench: Bench, choice: Choice, outcome: Outcome) -> None:
+    assert bench.baseline is not None
+    if outcome.startup_seconds and bench.baseline.startup_seconds:
+        extra = max(0.0, outcome.startup_seconds - bench.baseline.startup_seconds)
+        bench.extra_start_seconds[choice.name] = extra
+
+
+def _guard_fault(bench: Bench, choice: Choice, outcome: Outcome) -> Fault | None:
+    judged = judge_start(bench, bench.plan_of([choice]), outcome)
+    assert bench.discovery is not None
+    # with dropout the difference may be other draws: judged apart before it is accepted
+    if judged.passed is False and not bench.discovery.random:
+        return Fault(standing=Standing.REFUSED, reason=judged.note)
+    return None
+
+
+def _spread(bench: Bench, times: tuple[float, ...]) -> float:
+    """Relative: of the untouched program's blocks, of this one's steps, and between processes."""
+    own = relative_spread(times) / math.sqrt(len(times))
+    return math.hypot(relative_spread(bench.block_medians), own) + bench.process_noise

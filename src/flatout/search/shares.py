@@ -1,0 +1,46 @@
+"""Each technique's share: the final plan against the same without it, where the budget allows."""
+
+from __future__ import annotations
+
+from flatout.search.bench import Bench
+from flatout.search.climb import Climb
+from flatout.search.measure import Beaten, Seat
+from flatout.search.prove import Aim, prove
+
+SHARE_LOOKS = (5, 8)
+
+
+def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
+    """Notes ``share`` events. The technique accepted last needs no new measurement: its own verdict
+    compared just these two plans."""
+    plan = climb.best.plan
+    if len(plan.choices) < 2 or not bench.resident:
+        return
+    for choice in reversed(plan.choices):
+        if choice.name == climb.last_accepted:
+            continue
+        less = bench.without(plan, choice.name)
+        key = bench.verdict_key(f"share:{choice.name}")
+        verdict = bench.verdicts.get(key)
+        if verdict is None:
+            step = bench.baseline_step_seconds
+            needed = bench.start_seconds(less) + SHARE_LOOKS[0] * max(1.5, 5 * step)
+            if climb.best.process is None or not climb.best.process.alive:
+                needed += bench.start_seconds(plan)
+            if bench.left() < needed:
+                continue
+            bench.say(f"share of {choice.name}: the plan without it")
+            seat = Seat(bench=bench, plan=less, key=f"share:{choice.name}")
+            if climb.baseline is not climb.best:
+                climb.baseline.close()
+            aim = Aim(alpha=alpha / len(plan.choices), matters=0.0, looks=SHARE_LOOKS)
+            try:
+                verdict = prove(bench, key, seat, climb.best, aim)
+            except Beaten as beaten:
+                bench.say(f"the share of {choice.name} could not be measured: {beaten.outcome.reason}")
+                seat.close()
+                continue
+            seat.close()
+            bench.add_verdict(verdict)
+        if verdict.ratio is not None:
+            bench.say(f"{choice.name} is worth {verdict.ratio:.3g}x in the final plan", milestone=True)

@@ -1,0 +1,312 @@
+"""The search as a whole: from an unknown training command to a proved plan.
+
+Baseline, noise, screening, climb, last proof, shares. Everything learnt goes to the ledger at once, so
+that a search that was killed goes on from it: given the same trials it decides the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from flatout import __version__
+from flatout.errors import FlatoutError, UsageError
+from flatout.fingerprint import fingerprint
+from flatout.host import Host, Interpreter
+from flatout.ledger import Ledger
+from flatout.plan import Choice, Plan
+from flatout.report import Report, build_report
+from flatout.runners import Runner
+from flatout.search.baseline import measure_again, measure_baseline
+from flatout.search.bench import Bench
+from flatout.search.climb import Climb, expected_gain, note_decision
+from flatout.search.final import prove_final
+from flatout.search.options import SearchOptions
+from flatout.search.progress import Phase, Progress
+from flatout.search.screen import SCREEN_SECONDS, SCREEN_STEPS, screen
+from flatout.search.shares import measure_shares
+from flatout.search.standing import Standing
+from flatout.technique import Technique
+from flatout.trial import Call
+from flatout.workload import Workload
+
+ALTERNATIVES: dict[str, dict[str, object]] = {"compile": {"dynamic": True}}
+"""Settings to try where a technique is refused for recompiling without end."""
+SCREENING_SHARE = 0.9
+"""Of the budget left: screening and climb must be expected to fit, else less is screened."""
+
+
+def search(  # noqa: PLR0917 - the nouns of a search, in the order of the command
+    workload: Workload,
+    host: Host,
+    interpreter: Interpreter,
+    runner: Runner,
+    ledger: Ledger,
+    options: SearchOptions,
+    tell: Callable[[Progress], None] = lambda _: None,
+    *,
+    catalogue: Sequence[Technique] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    unix_time: Callable[[], float] = time.time,
+) -> Report:
+    """Find and prove a plan for ``workload``; its report.
+
+    Ctrl-C ends every process and returns the report of what was proved so far, its ``state``
+    ``interrupted``. Raises what the untouched program's own failure is called in errors.py, UsageError
+    for a technique that does not exist, LedgerError and DiskFull; the ledger then holds why.
+    """
+    if catalogue is None:
+        from flatout.techniques import TECHNIQUES
+
+        catalogue = TECHNIQUES
+    _check_names(options, catalogue)
+    mark = fingerprint(workload, host, interpreter)
+    number = None if options.fresh else ledger.resume_search(fingerprint=mark, options=options)
+    resumed = number is not None
+    if number is None:
+        number = ledger.start_search(
+            fingerprint=mark,
+            workload=workload,
+            host=host,
+            interpreter=interpreter,
+            options=options,
+            version=__version__,
+        )
+    bench = Bench(
+        runner=runner,
+        ledger=ledger,
+        search=number,
+        host=host,
+        interpreter=interpreter,
+        options=options,
+        catalogue=catalogue,
+        tell=tell,
+        clock=clock,
+        unix_time=unix_time,
+    )
+    bench.note("folder", {"path": str(ledger.path.parent.resolve())})
+    if resumed:
+        bench.say(f"going on from {len(bench.trials)} trials of an unfinished search", milestone=True)
+    try:
+        _search(bench)
+        bench.kill_all()
+        ledger.set_state(number, "finished")
+    except KeyboardInterrupt:
+        bench.kill_all()
+        bench.note("interrupted", {"at": bench.elapsed()})
+        ledger.set_state(number, "interrupted")
+    except FlatoutError as error:
+        bench.kill_all()
+        bench.note(
+            "failure",
+            {
+                "error": type(error).__name__,
+                "message": error.message,
+                "hint": error.hint,
+                "child_error": error.child_error,
+            },
+        )
+        ledger.set_state(number, "failed")
+        raise
+    finally:
+        bench.kill_all()
+    bench.phase = Phase.DONE
+    report = build_report(ledger, number)
+    bench.say(report.conclusion, milestone=True)
+    return report
+
+
+def _check_names(options: SearchOptions, catalogue: Sequence[Technique]) -> None:
+    names = [technique.name for technique in catalogue]
+    for given in (*options.only, *options.without):
+        if given not in names:
+            raise UsageError(
+                f"there is no technique called {given!r}",
+                hint=f"Those that there are: {', '.join(names)} (`flatout techniques`).",
+            )
+
+
+def _search(bench: Bench) -> None:
+    baseline = measure_baseline(bench)
+    measure_again(bench, baseline)
+    _note_catalogue(bench)
+    choices = _candidates(bench)
+    bench.total = len(choices)
+    error = 1.0 - bench.options.confidence
+    # half of the error allowed is the last proof's; each candidate may be compared twice, its small gain
+    # looked at twice
+    climb = Climb(bench, baseline, alpha=error / 2.0 / (2 * max(1, len(choices))))
+    try:
+        alternates = _screen_all(bench, climb, choices)
+        _climb_all(bench, climb, alternates)
+        bench.phase = Phase.PROVING
+        prove_final(bench, climb, alpha=error / 2.0)
+        bench.phase = Phase.SHARES
+        measure_shares(bench, climb, alpha=error / 2.0)
+    finally:
+        if climb.kept is not None and climb.kept.process is not None and not climb.kept.process.alive:
+            climb.kept = None
+    for seat in (climb.kept, climb.best, climb.baseline):
+        if seat is not None:
+            seat.close()
+
+
+def _note_catalogue(bench: Bench) -> None:
+    """What the report says of each technique, written down so that the ledger alone is enough."""
+    discovery = bench.discovery
+    assert discovery is not None
+    rows = {}
+    for name, technique in bench.catalogue.items():
+        settings = technique.settings(discovery, bench.host)
+        rows[name] = {
+            "title": technique.title,
+            "effect": technique.effect.value,
+            "claimed": technique.claimed,
+            "settings": settings,
+            "by_hand": technique.by_hand(Plan(choices=(Choice(name=name, settings=settings),)), discovery),
+        }
+    bench.note("catalogue", rows)
+
+
+def _candidates(bench: Bench) -> list[Choice]:
+    """What can be tried here, in the order in which it is expected to gain; the rest is written down."""
+    assert bench.discovery is not None
+    options, discovery = bench.options, bench.discovery
+    choices = []
+    for technique in bench.catalogue.values():
+        choice = Choice(name=technique.name, settings=technique.settings(discovery, bench.host))
+        plan = Plan(choices=(choice,))
+        left_out = technique.name in options.without or (
+            options.only and technique.name not in options.only
+        )
+        if left_out:
+            standing, reason = Standing.NOT_TRIED, "left out by --only or --without"
+        elif technique.name in discovery.already:
+            standing, reason = Standing.ALREADY, discovery.already[technique.name]
+        else:
+            unfit = technique.unfit(discovery, bench.host, bench.interpreter)
+            if unfit is None:
+                choices.append(choice)
+                continue
+            standing, reason = Standing.UNFIT, unfit
+        bench.skip(f"skip:{technique.name}", plan, f"{standing}: {reason}")
+        note_decision(bench, choice, standing, reason)
+    return sorted(choices, key=lambda choice: -expected_gain(choice.name, None))
+
+
+def _to_screen(bench: Bench, climb: Climb, choices: list[Choice]) -> set[str]:
+    """Names worth screening within the budget: all, all but those dear to start, or none."""
+    if len(choices) < 2:
+        return set()
+    step = bench.baseline_step_seconds
+    measuring = max(SCREEN_SECONDS, SCREEN_STEPS * step)
+    costs = {choice.name: bench.start_seconds(bench.plan_of([choice])) + measuring for choice in choices}
+    climbing = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in choices)
+    room = SCREENING_SHARE * (bench.left() - climb.final_seconds()) - climbing
+    cheapest = min(costs.values())
+    for names in (set(costs), {name for name, cost in costs.items() if cost < cheapest + 15.0}):
+        if sum(costs[name] for name in names) <= room:
+            return names
+    return set()
+
+
+def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> list[Choice]:
+    """Candidates that go on to the climb, best first."""
+    bench.phase = Phase.SCREENING
+    known = {event.data["name"] for event in bench.ledger.events(bench.search, "screened")}
+    screening = _to_screen(bench, climb, choices) | known
+    going_on: list[Choice] = []
+    for choice in choices:
+        if choice.name not in screening:
+            going_on.append(choice)
+            continue
+        screened, seat = screen(bench, choice, climb.final_seconds())
+        if screened.fault is None:
+            climb.screened[choice.name] = screened
+            going_on.append(choice)
+            if seat is not None:
+                _keep_or_close(bench, climb, choice, seat)
+            continue
+        bench.done += 1
+        note_decision(bench, choice, screened.fault.standing, screened.fault.reason)
+        if screened.fault.recompiles and choice.name in ALTERNATIVES:
+            going_on.append(_alternative(choice))
+    return sorted(going_on, key=lambda choice: -expected_gain(choice.name, climb.screened.get(choice.name)))
+
+
+def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: object) -> None:
+    """Of the screened ones the fastest stays warm for the first comparison, where memory allows."""
+    from flatout.search.measure import Seat
+
+    assert isinstance(seat, Seat)
+    ratio = climb.screened[choice.name].ratio or 0.0
+    kept = climb.kept
+    if kept is not None:
+        rival = climb.screened[kept.plan.names[0]].ratio or 0.0
+        if ratio <= rival:
+            seat.close()
+            return
+        kept.close()
+        climb.kept = None
+    assert seat.process is not None
+    assert bench.baseline is not None
+    shown = seat.process.peek()
+    if bench.resident and bench.holds(bench.baseline, shown, shown):
+        climb.kept = seat
+    else:
+        seat.close()
+
+
+def _alternative(choice: Choice) -> Choice:
+    return Choice(name=choice.name, settings={**choice.settings, **ALTERNATIVES[choice.name]})
+
+
+def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
+    bench.phase = Phase.CLIMBING
+    for choice in choices:
+        _climb_one(bench, climb, choice)
+        bench.done = len(climb.decided)
+    for name in [choice.name for choice in choices]:
+        decision = climb.decided.get(name)
+        if (
+            decision is not None
+            and decision.standing is Standing.NO_GAIN
+            and decision.call in (Call.SAME, Call.UNKNOWN)
+            and len(climb.best.plan.choices) > decision.grown_since
+            and _rival(bench, climb, decision.choice) is None
+        ):
+            bench.say(f"{name} once more, on top of {climb.best.plan.key}")
+            climb.try_candidate(decision.choice)
+
+
+def _climb_one(bench: Bench, climb: Climb, choice: Choice) -> None:
+    rival = _rival(bench, climb, choice)
+    if rival is not None:
+        note_decision(bench, choice, Standing.NO_GAIN, rival)
+        return
+    decision = climb.try_candidate(choice)
+    fault = decision.fault
+    if fault is not None and fault.recompiles and choice.name in ALTERNATIVES:
+        alternative = _alternative(choice)
+        if alternative != choice:
+            climb.try_candidate(alternative)
+
+
+def _rival(bench: Bench, climb: Climb, choice: Choice) -> str | None:
+    """Why a candidate need not be tried in place of the one that holds its slot."""
+    slot = bench.technique(choice.name).slot
+    mine = climb.screened.get(choice.name)
+    for other in climb.best.plan.names:
+        if other == choice.name or not slot or bench.technique(other).slot != slot:
+            continue
+        theirs = climb.screened.get(other)
+        ours_ratio = mine.ratio if mine is not None else None
+        their_ratio = theirs.ratio if theirs is not None else None
+        if ours_ratio is None or their_ratio is None or ours_ratio <= their_ratio:
+            numbers = (
+                f": alone {ours_ratio:.3g}x against {their_ratio:.3g}x"
+                if ours_ratio is not None and their_ratio is not None
+                else ""
+            )
+            return f"{other} has its place, and one excludes the other{numbers}"
+    return None
