@@ -123,6 +123,9 @@ class MockDeclaration:
     def settings(self, discovery: Discovery, host: Host) -> dict[str, object]:
         return dict(self._mock.settings)
 
+    def alternatives(self, discovery: Discovery, *, recompiles: int) -> tuple[dict[str, object], ...]:
+        return ({"dynamic": True},) if recompiles and self._mock.variant_factor is not None else ()
+
     def active(self, evidence: dict[str, object], discovery: Discovery) -> str | None:
         return None if evidence.get("ran") else str(evidence.get("missing", "no evidence"))
 

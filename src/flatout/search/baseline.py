@@ -23,6 +23,8 @@ from flatout.trial import Call, Outcome, State, Verdict
 DISCOVERY_STEPS = 40
 MEASURED_SECONDS = 5.0
 MEASURED_STEPS = 16
+LEAST_FOR_CORRELATION = 50
+"""Steps: an autocorrelation of fewer is mostly noise."""
 AGAIN_PAIRS = 6
 
 HINTS = {
@@ -202,7 +204,8 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
     bench.discovery = outcome.discovery
     bench.baseline_step_seconds = median(outcome.step_seconds)
     bench.baseline_losses = outcome.losses
-    bench.correlation = autocorrelation_time(outcome.step_seconds[-2000:])
+    if len(outcome.step_seconds) >= LEAST_FOR_CORRELATION:
+        bench.correlation = autocorrelation_time(outcome.step_seconds[-2000:])
     size = max(1, min(len(outcome.step_seconds) // 4, math.ceil(0.5 / bench.baseline_step_seconds)))
     times = outcome.step_seconds
     bench.block_medians = [median(times[i : i + size]) for i in range(0, len(times) - size + 1, size)]

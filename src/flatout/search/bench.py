@@ -183,7 +183,7 @@ class Bench:
         self.phase = Phase.BASELINE
         self.best = Plan()
         self.best_ratio: float | None = None
-        self.done = 0
+        self.decided: set[str] = set()
         self.total = 0
 
         self.discovery: Discovery | None = None
@@ -218,10 +218,12 @@ class Bench:
     def start_seconds(self, plan: Plan) -> float:
         """Estimate of a process's time until it is warm."""
         assert self.baseline is not None
-        extra = sum(
-            self.extra_start_seconds.get(name, ASSUMED_START_SECONDS.get(name, 0.0)) for name in plan.names
-        )
+        extra = sum(self.extra_start(name) for name in plan.names)
         return self.baseline.startup_seconds + extra + 12 * self.baseline_step_seconds
+
+    def extra_start(self, name: str) -> float:
+        """Seconds that a technique adds to the start, measured or assumed."""
+        return self.extra_start_seconds.get(name, ASSUMED_START_SECONDS.get(name, 0.0))
 
     # telling
 
@@ -236,7 +238,7 @@ class Bench:
                 baseline_step_seconds=self.baseline_step_seconds or None,
                 elapsed_seconds=self.elapsed(),
                 budget_seconds=self.options.budget_seconds,
-                done=self.done,
+                done=len(self.decided),
                 total=self.total,
             )
         )

@@ -95,8 +95,10 @@ class Climb:
             reserve = self.final_seconds()
             needed = self.candidate_seconds(plan, seat)
             if bench.left() - reserve < needed:
-                if seat is not self.kept:
-                    seat.close()
+                seat.close()
+                before = self.decided.get(choice.name)
+                if before is not None:
+                    return before  # a second try that there is no time for changes nothing
                 return self._decide(
                     choice,
                     Standing.NOT_TRIED,
@@ -338,6 +340,7 @@ def note_decision(
             "verdict": verdict.key if verdict is not None else None,
         },
     )
+    bench.decided.add(choice.name)
     bench.say(f"{choice}: {standing}: {reason}", milestone=True)
 
 

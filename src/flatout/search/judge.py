@@ -28,8 +28,8 @@ class Fault:
     reason: str
     error: str = ""
     """Class in errors.py for its trial; empty: the trial itself is sound."""
-    recompiles: bool = False
-    """The fault is compiling without end: fixed shapes given up may help."""
+    recompiles: int = 0
+    """Where the fault is compiling without end: how often. Other settings may help."""
 
 
 FAULTS = {
@@ -71,7 +71,7 @@ def fault_of(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
         return Fault(
             standing=Standing.REFUSED,
             reason=f"{outcome.recompiles} recompiles in {process.steps} steps, and no end of them",
-            recompiles=True,
+            recompiles=outcome.recompiles,
         )
     return None
 

@@ -65,7 +65,8 @@ def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
     About 1.2 s of the slower and 0.25 s of the faster side, at least 4 steps and three autocorrelation
     times; fewer where a step takes seconds, or where the program itself is short.
     """
-    steps = block_steps(slower, correlation=min(bench.correlation, 5.0 / max(slower, 1e-6)))
+    # three autocorrelation times, but no longer than some 2.4 s: more blocks tell more than longer ones
+    steps = block_steps(slower, correlation=min(bench.correlation, 0.8 / max(slower, 1e-6)))
     steps = max(steps, min(math.ceil(0.25 / max(faster, 1e-6)), math.ceil(3.0 / max(slower, 1e-6))))
     if slower > 2.0:
         steps = 2

@@ -21,6 +21,8 @@ from flatout.search.baseline import measure_again, measure_baseline
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, expected_gain, note_decision
 from flatout.search.final import prove_final
+from flatout.search.judge import Fault
+from flatout.search.measure import Seat
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
 from flatout.search.screen import SCREEN_SECONDS, SCREEN_STEPS, screen
@@ -30,8 +32,8 @@ from flatout.technique import Technique
 from flatout.trial import Call
 from flatout.workload import Workload
 
-ALTERNATIVES: dict[str, dict[str, object]] = {"compile": {"dynamic": True}}
-"""Settings to try where a technique is refused for recompiling without end."""
+DEAR_START_SECONDS = 15.0
+"""Beyond the untouched program's start: compiling."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -131,21 +133,17 @@ def _search(bench: Bench) -> None:
     measure_again(bench, baseline)
     _note_catalogue(bench)
     choices = _candidates(bench)
-    bench.total = len(choices)
+    bench.total = len(bench.catalogue)
     error = 1.0 - bench.options.confidence
     # half of the error allowed is the last proof's; each candidate may be compared twice, its small gain
     # looked at twice
     climb = Climb(bench, baseline, alpha=error / 2.0 / (2 * max(1, len(choices))))
-    try:
-        alternates = _screen_all(bench, climb, choices)
-        _climb_all(bench, climb, alternates)
-        bench.phase = Phase.PROVING
-        prove_final(bench, climb, alpha=error / 2.0)
-        bench.phase = Phase.SHARES
-        measure_shares(bench, climb, alpha=error / 2.0)
-    finally:
-        if climb.kept is not None and climb.kept.process is not None and not climb.kept.process.alive:
-            climb.kept = None
+    going_on = _screen_all(bench, climb, choices)
+    _climb_all(bench, climb, going_on)
+    bench.phase = Phase.PROVING
+    prove_final(bench, climb, alpha=error / 2.0)
+    bench.phase = Phase.SHARES
+    measure_shares(bench, climb, alpha=error / 2.0)
     for seat in (climb.kept, climb.best, climb.baseline):
         if seat is not None:
             seat.close()
@@ -203,8 +201,8 @@ def _to_screen(bench: Bench, climb: Climb, choices: list[Choice]) -> set[str]:
     costs = {choice.name: bench.start_seconds(bench.plan_of([choice])) + measuring for choice in choices}
     climbing = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in choices)
     room = SCREENING_SHARE * (bench.left() - climb.final_seconds()) - climbing
-    cheapest = min(costs.values())
-    for names in (set(costs), {name for name, cost in costs.items() if cost < cheapest + 15.0}):
+    cheap = {name for name in costs if bench.extra_start(name) <= DEAR_START_SECONDS}
+    for names in (set(costs), cheap):
         if sum(costs[name] for name in names) <= room:
             return names
     return set()
@@ -227,18 +225,20 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> list[Choic
             if seat is not None:
                 _keep_or_close(bench, climb, choice, seat)
             continue
-        bench.done += 1
         note_decision(bench, choice, screened.fault.standing, screened.fault.reason)
-        if screened.fault.recompiles and choice.name in ALTERNATIVES:
-            going_on.append(_alternative(choice))
-    return sorted(going_on, key=lambda choice: -expected_gain(choice.name, climb.screened.get(choice.name)))
+        going_on += _alternatives(bench, choice, screened.fault)
+    # what is dear to start goes last: every plan with it pays its start again
+    return sorted(
+        going_on,
+        key=lambda choice: (
+            bench.extra_start(choice.name) > DEAR_START_SECONDS,
+            -expected_gain(choice.name, climb.screened.get(choice.name)),
+        ),
+    )
 
 
-def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: object) -> None:
+def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> None:
     """Of the screened ones the fastest stays warm for the first comparison, where memory allows."""
-    from flatout.search.measure import Seat
-
-    assert isinstance(seat, Seat)
     ratio = climb.screened[choice.name].ratio or 0.0
     kept = climb.kept
     if kept is not None:
@@ -257,15 +257,22 @@ def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: object) -> 
         seat.close()
 
 
-def _alternative(choice: Choice) -> Choice:
-    return Choice(name=choice.name, settings={**choice.settings, **ALTERNATIVES[choice.name]})
+def _alternatives(bench: Bench, choice: Choice, fault: Fault | None) -> list[Choice]:
+    """The same technique with other settings, where it was refused for recompiling without end. A
+    declaration that has any says so in a method ``alternatives(discovery, recompiles=...)``."""
+    if fault is None or not fault.recompiles:
+        return []
+    offer = getattr(bench.technique(choice.name), "alternatives", None)
+    if offer is None:
+        return []
+    settings = [{**choice.settings, **more} for more in offer(bench.discovery, recompiles=fault.recompiles)]
+    return [Choice(name=choice.name, settings=one) for one in settings if one != choice.settings]
 
 
 def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
     bench.phase = Phase.CLIMBING
     for choice in choices:
         _climb_one(bench, climb, choice)
-        bench.done = len(climb.decided)
     for name in [choice.name for choice in choices]:
         decision = climb.decided.get(name)
         if (
@@ -285,11 +292,9 @@ def _climb_one(bench: Bench, climb: Climb, choice: Choice) -> None:
         note_decision(bench, choice, Standing.NO_GAIN, rival)
         return
     decision = climb.try_candidate(choice)
-    fault = decision.fault
-    if fault is not None and fault.recompiles and choice.name in ALTERNATIVES:
-        alternative = _alternative(choice)
-        if alternative != choice:
-            climb.try_candidate(alternative)
+    for alternative in _alternatives(bench, choice, decision.fault):
+        if climb.try_candidate(alternative).standing is Standing.APPLIED:
+            return
 
 
 def _rival(bench: Bench, climb: Climb, choice: Choice) -> str | None:
