@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.isolation import linux
+from flatout.isolation.mounts import is_below
 
 FICLONE = 0x40049409
 """ioctl of btrfs, XFS and bcachefs: share the blocks of another file until one of the two is written."""
@@ -56,6 +57,17 @@ def _stamp(path: str) -> Stamp:
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _link_target(link: str, root: str) -> str:
+    text = os.readlink(link)
+    leads_to = os.path.normpath(os.path.join(os.path.dirname(link), text))
+    return text if os.path.isabs(text) or is_below(leads_to, root) else leads_to
+
+
 def _is_environment(folder: str) -> bool:
     """A Python environment: large, read only by a training program, so linked and not copied."""
     return os.path.exists(f"{folder}/pyvenv.cfg") or os.path.isdir(f"{folder}/conda-meta")
@@ -75,7 +87,8 @@ def copy_tree(
 ) -> Copied:
     """Copy a working folder, links as links, environments and ``.git`` as links to the real ones.
 
-    Raises CannotCopy when it holds more than ``most_bytes`` or a file that cannot be read.
+    A relative link that leaves the folder is made absolute, to lead where it led. Raises CannotCopy when
+    the folder cannot be read, or when it holds more than ``most_bytes``.
     """
     stamps: dict[str, Stamp] = {}
     total = 0
@@ -84,14 +97,14 @@ def copy_tree(
     while pending:
         relative = pending.pop()
         folder = os.path.join(source, relative)
-        for entry in os.scandir(folder):
+        for entry in _entries(folder):
             inner = os.path.join(relative, entry.name)
             place = os.path.join(target, inner)
             if entry.path in leave_out:
                 continue
             try:
                 if entry.is_symlink():
-                    os.symlink(os.readlink(entry.path), place)
+                    os.symlink(_link_target(entry.path, source), place)
                     stamps[inner] = _stamp(place)
                 elif entry.is_dir():
                     if entry.name == ".git" or _is_environment(entry.path):
@@ -122,7 +135,7 @@ def shadow_tree(source: str, target: str) -> dict[str, Stamp]:
     while pending and len(stamps) < MOST_SHADOW_LINKS:
         relative = pending.pop(0)
         with contextlib.suppress(OSError):
-            for entry in os.scandir(os.path.join(source, relative)):
+            for entry in _entries(os.path.join(source, relative)):
                 inner = os.path.join(relative, entry.name)
                 place = os.path.join(target, inner)
                 if entry.is_dir(follow_symlinks=False):

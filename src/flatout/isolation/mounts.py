@@ -99,11 +99,14 @@ def parse_mountinfo(text: str) -> list[Mount]:
     )
 
 
-def _covered(number: str, rows: dict[str, tuple[str, Mount]]) -> bool:
-    """Some mount sits over ``number`` or over a place between it and the root."""
+def _covered(number: str, rows: dict[str, tuple[str, Mount]], above: str = "") -> bool:
+    """Some mount sits over ``number`` or over a place between it and the root.
+
+    ``above`` is the mount that is asked about when it is stacked straight on ``number``.
+    """
     parent, mount = rows[number]
     for other, (other_parent, other_mount) in rows.items():
-        if other == number:
+        if other in (number, above):
             continue
         if other_parent == number and other_mount.path == mount.path:
             return True  # stacked straight on top of it
@@ -113,7 +116,10 @@ def _covered(number: str, rows: dict[str, tuple[str, Mount]]) -> bool:
             and is_below(mount.path, other_mount.path)
         ):
             return True  # its sibling covers a folder above its place
-    return parent in rows and parent != number and _covered(parent, rows)
+    if parent not in rows or parent == number:
+        return False
+    stacked = rows[parent][1].path == mount.path
+    return _covered(parent, rows, number if stacked else "")
 
 
 def visible_mounts() -> list[Mount]:

@@ -247,9 +247,8 @@ def folders_to_overlay(mount: Mount, mount_points: frozenset[str], split: set[st
             return
         split.add(folder)
         try:
-            entries = sorted(
-                entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)
-            )
+            with os.scandir(folder) as found:
+                entries = sorted(entry.path for entry in found if entry.is_dir(follow_symlinks=False))
         except OSError:
             return
         for path in entries:

@@ -41,9 +41,9 @@ def choose_place(asked: str | None, out_dir: Path) -> Place:
     By type only, which costs nothing: whether the kernel truly agrees is tried by choose.py.
     """
     mounts = visible_mounts()
-    candidates = (
-        [Path(asked)] if asked else [out_dir / "scratch", Path("/var/tmp"), Path("/tmp"), Path.home()]
-    )
+    # a user without an entry in passwd (as in many containers) has no home folder: "~" stays as it is
+    usual = [out_dir.absolute() / "scratch", Path("/var/tmp"), Path("/tmp"), Path(os.path.expanduser("~"))]
+    candidates = [Path(asked)] if asked else [path for path in usual if path.is_absolute()]
     refused = []
     for base in candidates:
         try:
@@ -105,7 +105,9 @@ def clean(base: str) -> int:
     if not os.path.isdir(base):
         return 0
     with _locked_base(base):
-        for entry in os.scandir(base):
+        with os.scandir(base) as entries:
+            found = list(entries)
+        for entry in found:
             if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
                 continue
             if entry.stat(follow_symlinks=False).st_uid != os.getuid() or not _free(entry.path):

@@ -272,6 +272,10 @@ class _Inner:
         )
         self.watched.append((copy, self.request.cwd, copied.stamps))
         self.meter.allowance = copied.bytes
+        if any(".." in word.split("/") for word in self.request.command):
+            self.notes.append(
+                "paths of the command that start with .. are taken from the copy, and may not be there"
+            )
         self.notes.append(
             f"the program runs in a copy of {self.request.cwd} ({copied.bytes >> 20:,} MiB); "
             "it may read everything and write only there"

@@ -38,6 +38,7 @@ SITECUSTOMIZE = AGENT_FOLDER / "sitecustomize_dir"
 WRITE_LIMIT_BYTES = 16 << 30
 _STOP_SECONDS = 20.0
 _SAMPLE_SECONDS = 1.0
+_DISCOVERY_STEPS = 12
 _POLL_SECONDS = (0.0005, 0.02)
 """Shortest and longest pause between two looks at the control block."""
 
@@ -234,16 +235,22 @@ class LocalSession:
             step_unit=known.step_unit if known else None,
             anchor=known.anchor if known else None,
             units=[dataclasses.asdict(unit) for unit in known.units] if known else None,
-            reference_path=str(self._runner.reference / "gradients.pt") if request.reference_role else None,
+            reference_path=str(self._reference_path()) if request.reference_role else None,
             reference_role=request.reference_role,
             randomness_off=request.randomness_off,
             redirect_dir=redirect_dir,
         )
 
+    def _reference_path(self) -> Path:
+        """With the program's randomness off the first step has other gradients: a file of their own."""
+        name = "gradients-still.pt" if self._request.randomness_off else "gradients.pt"
+        return self._runner.reference / name
+
     def _start(self, spec_path: Path, redirect_dir: str | None) -> Start:
         runner = self._runner
         workload = runner.workload
         environment = {**workload.environment, **cache_environment(runner.cache)}
+        environment["FLATOUT_SPEC"] = str(spec_path)
         by_pth = self._way.name == "overlay"
         sites = [os.path.realpath(path) for path in runner.interpreter.site_packages if Path(path).is_dir()]
         if not by_pth or not sites:
@@ -606,6 +613,8 @@ class LocalSession:
         ranks = self.ranks
         steps = max([ranks.steps, self._reported, *(self._taken() if self._control is not None else ())])
         everything = ranks.block(1, steps)
+        # discovery works in the first steps only, and is no cost of a step
+        later = ranks.block(min(max(1, steps), _DISCOVERY_STEPS + 1), steps)
         counted = ranks.block(max(1, self._warm_steps), steps).step_seconds
         started = self._started
         return Outcome(
@@ -617,7 +626,7 @@ class LocalSession:
             losses=everything.losses,
             startup_seconds=(self._first_step_at - started) if self._first_step_at else 0.0,
             warmup_seconds=(self._first_counted_at - started) if self._first_counted_at else 0.0,
-            agent_seconds_per_step=everything.agent_seconds / max(1, steps),
+            agent_seconds_per_step=later.agent_seconds / max(1, later.steps),
             loader_wait_seconds_per_step=everything.loader_wait_seconds / max(1, steps),
             peak_bytes=ranks.most("peak_bytes"),
             host_peak_bytes=self._host_peak_bytes,

@@ -1,0 +1,44 @@
+"""Counting and naming what was written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flatout.isolation.landlock import copy_tree
+from flatout.isolation.thrown import Write, bytes_on_disk, summarise, written_in_folder
+
+
+def test_all_are_counted_and_the_largest_named() -> None:
+    writes = [Write(path=f"/f{size}", bytes=size) for size in range(1, 501)]
+    summary = summarise([*writes, Write(path="/gone", bytes=0, deleted=True)], listed=3)
+    assert summary.largest == (("/f500", 500), ("/f499", 499), ("/f498", 498))
+    assert (summary.count, summary.bytes) == (501, 500 * 501 // 2)
+
+
+def test_deletions_are_named_before_empty_files() -> None:
+    writes = [Write(path="/empty", bytes=0), Write(path="/gone", bytes=0, deleted=True)]
+    assert summarise(writes).largest == (("/gone (deleted)", 0), ("/empty", 0))
+
+
+def test_new_changed_and_deleted_files_of_a_copy(tmp_path: Path) -> None:
+    real, copy = tmp_path / "real", tmp_path / "copy"
+    (real / "sub").mkdir(parents=True)
+    for name in ("same", "changed", "gone", "sub/deep"):
+        (real / name).write_text(name)
+    copied = copy_tree(str(real), str(copy))
+    (copy / "changed").write_text("changed!")
+    (copy / "gone").unlink()
+    (copy / "sub" / "new").write_text("12345")
+    found = {
+        (write.path, write.bytes, write.deleted)
+        for write in written_in_folder(str(copy), "/w", copied.stamps)
+    }
+    assert found == {("/w/changed", 8, False), ("/w/gone", 0, True), ("/w/sub/new", 5, False)}
+
+
+def test_space_is_measured_in_blocks_not_in_lengths(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        os.truncate(file.fileno(), 1 << 30)
+    (tmp_path / "full").write_bytes(os.urandom(1 << 20))
+    assert 1 << 20 <= bytes_on_disk(str(tmp_path)) < 1 << 24
