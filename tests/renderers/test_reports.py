@@ -39,7 +39,7 @@ def test_terminal_has_everything_in_order() -> None:
         "1. attention: 12.1 ms a step (35 %)",
         "gradients differ too much",
         "there is none here",
-        "a gain of 1.2 % would have been seen",
+        "1.002x alone",
         "500.0 MiB /home/ada/gpt/out/checkpoint.pt",
         "and 7 more",
         "earned back after 1,061 steps",

@@ -33,20 +33,17 @@ def keep_report(report: Report, out: Path) -> list[Path]:
 
 
 def keep(ledger: Ledger, report: Report, out: Path) -> list[Path]:
-    """Everything that a search leaves for people: the two reports and, where there is one, the plan.
+    """Everything that a search leaves for people: the plan and the two reports.
 
-    A plan that an earlier search left there and this one does not confirm is put aside, so that nobody
-    runs under it by mistake.
+    A search that found nothing to change leaves an empty plan; one that was interrupted before it found
+    anything leaves a plan of an earlier search alone.
     """
-    written = keep_report(report, out)
     planfile = plan_file(ledger, report.search_id)
-    path = out / "plan.toml"
-    if planfile is not None:
-        write_plan(path, planfile)
-        return [path, *written]
-    if report.state == "finished" and path.exists():
-        path.replace(out / "plan.toml.old")
-    return written
+    written = []
+    if planfile is not None and (planfile.plan or report.state == "finished"):
+        written.append(out / "plan.toml")
+        write_plan(written[0], planfile)
+    return written + keep_report(report, out)
 
 
 def keep_failure(ledger: Ledger, out: Path) -> list[Path]:

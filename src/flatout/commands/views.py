@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, Self
 
-from flatout.renderers.progress import frame, progress_line
+from flatout.renderers.progress import best_text, frame, progress_line
 from flatout.search.progress import Phase, Progress
 
 if TYPE_CHECKING:
@@ -29,25 +29,28 @@ class View(Protocol):
 
 
 class PlainView:
-    """Lines one after another: every milestone, and something else at most every few seconds."""
+    """Lines one after another: every milestone, and something else at most every few seconds.
+
+    The conclusion is left to the report, which follows.
+    """
 
     def __init__(self, stream: IO[str], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
         self._last_seconds: float | None = None
-        self._last_line = ""
+        self._last_text = ""
+        self._last_best = ""
 
     def tell(self, progress: Progress) -> None:
         now = self._clock()
         quiet = self._last_seconds is not None and now - self._last_seconds < SECONDS_BETWEEN_LINES
-        if quiet and not progress.milestone:
+        best = best_text(progress)
+        if progress.phase is Phase.DONE or progress.text == self._last_text:
             return
-        line = progress_line(progress)
-        if line.partition("]")[2] == self._last_line:
+        if quiet and not progress.milestone and best == self._last_best:
             return
-        self._last_line = line.partition("]")[2]
-        self._last_seconds = now
-        print(line, file=self._stream, flush=True)
+        print(progress_line(progress, with_best=best != self._last_best), file=self._stream, flush=True)
+        self._last_seconds, self._last_text, self._last_best = now, progress.text, best
 
     def __enter__(self) -> Self:
         return self
@@ -77,10 +80,8 @@ class LiveView:
     def tell(self, progress: Progress) -> None:
         self._told_seconds = time.monotonic()
         self._progress = progress
-        if progress.milestone:
-            line = progress_line(progress)
-            if not self._milestones or self._milestones[-1] != line:
-                self._milestones.append(line)
+        if progress.milestone and progress.phase is not Phase.DONE:
+            self._milestones.append(progress_line(progress))
 
     def _draw(self) -> Text:
         from rich.text import Text

@@ -58,12 +58,11 @@ def best_text(progress: Progress) -> str:
     return text
 
 
-def progress_line(progress: Progress) -> str:
-    """One plain line: time, what is being done or was learnt, and the best so far at a milestone."""
-    line = f"[{duration(round(progress.elapsed_seconds)):>10}] {plain(progress.text)}"
-    if progress.milestone and progress.best:
-        line += f"   (best so far: {best_text(progress)})"
-    return line
+def progress_line(progress: Progress, *, with_best: bool = False) -> str:
+    """One plain line: minutes and seconds, what was done or learnt, the best so far where asked."""
+    minutes, seconds = divmod(round(progress.elapsed_seconds), 60)
+    line = f"[{minutes:3}:{seconds:02}] {plain(progress.text)}"
+    return f"{line}   (best so far: {best_text(progress)})" if with_best and progress.best else line
 
 
 def frame(
@@ -76,7 +75,10 @@ def frame(
         ("now", f"{PHASES[progress.phase]}: {plain(progress.text)}"),
         ("best so far", best_text(progress)),
         ("techniques", decided),
-        ("time left", f"{duration(round(left))} of {duration(progress.budget_seconds)}"),
+        (
+            "time left",
+            f"{duration(round(left)) if left >= 1 else 'none'} of {duration(progress.budget_seconds)}",
+        ),
     )
     lines = [f"  {line}" for line in milestones[-MILESTONES_SHOWN:]]
     lines += [*([""] if lines else []), *(f"  {name:<12} {text}" for name, text in facts)]

@@ -110,7 +110,7 @@ def compile_lines(cost: CompileCost) -> list[str]:
     counted = f"{cost.recompiles} recompile{'s' * (cost.recompiles != 1)}"
     counted += f" and {cost.graph_breaks} graph break{'s' * (cost.graph_breaks != 1)} counted"
     if cost.seconds is not None:
-        counted += f"; compiling takes {duration(cost.seconds)} at the start"
+        counted += f"; compiling took {duration(cost.seconds)} at the start"
         if cost.break_even_steps is not None:
             counted += f", earned back after {cost.break_even_steps:,} steps"
     lines.append(counted)

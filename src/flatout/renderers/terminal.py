@@ -8,7 +8,7 @@ from typing import IO
 
 from flatout.renderers import sentences
 from flatout.renderers.text import plain, size, table, times, wrap
-from flatout.report import Report, Standing, TechniqueRow
+from flatout.report import Report, TechniqueRow
 
 NARROWEST, WIDEST = 80, 120
 THROWN_AWAY_SHOWN = 5
@@ -128,11 +128,8 @@ def _left_out(report: Report, width: int) -> list[str]:
 
 
 def _why(row: TechniqueRow) -> str:
-    number = sentences.measured(row)
-    text = "; ".join(part for part in (number, plain(row.reason)) if part)
-    if row.standing is Standing.NO_GAIN and row.smallest_effect is not None:
-        text += f" (a gain of {100 * row.smallest_effect:.2g} % would have been seen)"
-    return text
+    """The reason, which names its own numbers; a number alone where there is no reason."""
+    return plain(row.reason) or sentences.measured(row)
 
 
 def _how_sure(report: Report, width: int) -> list[str]:
