@@ -64,6 +64,8 @@ class Finder:
 
     def load(self) -> None:
         """Load the agent proper, and catch up on what was imported before it could watch."""
+        # What the agent itself imports (tempfile imports random) must not load it once more.
+        self.loaded = lambda _name, _module: None
         from .guest import Guest
 
         guest = Guest(self)
