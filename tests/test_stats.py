@@ -99,9 +99,9 @@ def test_autocorrelation_time_of_ar1():
 
 
 def test_block_steps():
-    assert stats.block_steps(0.285) == 5
+    assert stats.block_steps(0.285) == 4
     assert stats.block_steps(3.0) == 4
-    assert stats.block_steps(0.001) == 1200
+    assert stats.block_steps(0.001) == 400
     assert stats.block_steps(0.285, correlation=9.0) == 27
     assert stats.block_steps(1e-6) == 2000
 
@@ -121,6 +121,27 @@ def test_paired_ratio_is_antisymmetric():
     there, back = stats.paired_ratio(a, b, alpha=0.05), stats.paired_ratio(b, a, alpha=0.05)
     assert there.ratio == pytest.approx(1 / back.ratio)
     assert there.low == pytest.approx(1 / back.high)
+
+
+def test_one_disturbed_pair_in_ten_hides_nothing():
+    rng = random.Random(2)
+    a = [1.1 * math.exp(rng.gauss(0, 0.003)) for _ in range(10)]
+    b = [1.0] * 10
+    b[4] = 9.0
+    interval = stats.paired_ratio(a, b, alpha=0.01)
+    assert 1.08 < interval.low < 1.1 < interval.high < 1.12
+
+
+def test_trimmed_intervals_hold_the_truth_under_heavy_tails():
+    rng = random.Random(19)
+    held = 0
+    for _ in range(400):
+        noise = [rng.gauss(0, 0.01) * (10 if rng.random() < 0.1 else 1) for _ in range(24)]
+        a = [1.02 * math.exp(value) for value in noise[:12]]
+        b = [math.exp(value) for value in noise[12:]]
+        interval = stats.paired_ratio(a, b, alpha=0.05)
+        held += interval.low <= 1.02 <= interval.high
+    assert held >= 367  # 95 % of 400 less 3 standard deviations
 
 
 def test_paired_ratio_needs_pairs():

@@ -25,7 +25,9 @@ MEASURED_SECONDS = 5.0
 MEASURED_STEPS = 16
 LEAST_FOR_CORRELATION = 50
 """Steps: an autocorrelation of fewer is mostly noise."""
-AGAIN_PAIRS = 6
+AGAIN_PAIRS = 10
+AGAIN_SLOW_PAIRS = 6
+"""Where one takes more than a second."""
 
 HINTS = {
     "ProgramCrashed": "Run the command by itself first: it has to work without flatout.",
@@ -91,7 +93,8 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     verdict = bench.verdicts.get(key)
     trial = latest(bench.trials, "again")
     if verdict is None or trial is None:
-        aim = Aim(alpha=1.0 - bench.options.confidence, matters=0.0, looks=(AGAIN_PAIRS,), to_the_end=True)
+        pairs = AGAIN_PAIRS if bench.baseline_step_seconds < 0.12 else AGAIN_SLOW_PAIRS
+        aim = Aim(alpha=1.0 - bench.options.confidence, matters=0.0, looks=(pairs,), to_the_end=True)
         try:
             verdict, outcome = _compare_again(bench, key, baseline, again, aim)
         except Beaten as beaten:

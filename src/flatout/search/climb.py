@@ -26,6 +26,8 @@ on a GPU in the common case. Orders only; nothing is believed of it."""
 SECOND_LOOK_BELOW = 0.03
 """A gain under this must show in two pairs of processes: two unchanged ones can differ by as much."""
 PAIRS_ESTIMATED = 8
+FAIR_SHARE = 0.2
+"""Of the whole budget, for measuring one candidate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,8 @@ class Climb:
         self.kept: Seat | None = None
         """The warm process of the best screened candidate, for the first comparison."""
         self.decided: dict[str, Decision] = {}
+        self.waiting: list[Choice] = []
+        """Candidates whose turn is still to come."""
         self.last_accepted: str | None = None
         self.guard_note = ""
         """What the guard saw of the best plan so far."""
@@ -63,10 +67,13 @@ class Climb:
     def final_seconds(self) -> float:
         """What the last proof needs, and so what no candidate may touch."""
         bench = self.bench
-        step = bench.baseline_step_seconds
-        pair = max(2.5, 5 * step + 1.0)
         start = 0.0 if self._baseline_waits() else bench.start_seconds(Plan())
-        return start + 8 * pair + 3.0
+        return start + 10 * self.pair_seconds() + 3.0
+
+    def pair_seconds(self) -> float:
+        """Estimate of one pair of blocks: the candidate is taken to be as slow as the untouched program."""
+        step = self.bench.baseline_step_seconds
+        return max(0.8, 2 * (4 if step < 2.0 else 2) * step)
 
     def candidate_seconds(self, plan: Plan, seat: Seat | None) -> float:
         """Estimate for one comparison of ``plan`` with the best so far."""
@@ -77,7 +84,17 @@ class Climb:
         start = 0.0 if seat is not None and _alive(seat) else bench.start_seconds(plan)
         if not _alive(self.best):
             start += bench.start_seconds(self.best.plan)
-        return start + 5 * max(1.5, 5 * step)
+        return start + 6 * self.pair_seconds()
+
+    def fair_seconds(self) -> float:
+        """What measuring one candidate may take: so much that the others can still be tried."""
+        bench = self.bench
+        others = sum(
+            self.candidate_seconds(bench.with_choice(self.best.plan, choice), None)
+            for choice in self.waiting
+        )
+        room = bench.left() - self.final_seconds() - others
+        return min(room, FAIR_SHARE * bench.options.budget_seconds)
 
     def _baseline_waits(self) -> bool:
         return _alive(self.baseline)
@@ -123,6 +140,7 @@ class Climb:
             alpha=self.alpha,
             matters=bench.options.gain_that_matters,
             reserve_seconds=self.final_seconds(),
+            limit_seconds=self.fair_seconds(),
         )
         try:
             if bench.resident:
@@ -205,7 +223,7 @@ class Climb:
         ):
             return verdict
         needed = bench.start_seconds(seat.plan) + bench.start_seconds(self.best.plan)
-        needed += PAIRS_ESTIMATED * max(1.5, 5 * bench.baseline_step_seconds)
+        needed += PAIRS_ESTIMATED * self.pair_seconds()
         if bench.left() - reserve < needed:
             return replace(
                 verdict,
@@ -219,7 +237,12 @@ class Climb:
             bench.say(f"{seat.plan.key}: {verdict.ratio:.3f}x, small: once more with two fresh processes")
             seat.close()
             self.best.close()
-            aim = Aim(alpha=self.alpha, matters=bench.options.gain_that_matters, reserve_seconds=reserve)
+            aim = Aim(
+                alpha=self.alpha,
+                matters=bench.options.gain_that_matters,
+                reserve_seconds=reserve,
+                limit_seconds=self.fair_seconds(),
+            )
             try:
                 second = prove(bench, key, self.best, seat, aim)
             except Beaten as beaten:

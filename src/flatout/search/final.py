@@ -13,7 +13,7 @@ from flatout.search.prove import APART_LOOKS, Aim, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
 
-FINAL_LOOKS = (8, 12, 18)
+FINAL_LOOKS = (10, 16, 24)
 FINAL_SLOW_LOOKS = (3, 5, 8)
 SLOW_STEP_SECONDS = 1.5
 

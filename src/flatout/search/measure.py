@@ -62,12 +62,13 @@ def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIM
 def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
     """Steps of one block of a comparison, from the two step times in seconds.
 
-    About 1.2 s of the slower and 0.25 s of the faster side, at least 4 steps and three autocorrelation
-    times; fewer where a step takes seconds, or where the program itself is short.
+    About 0.4 s of the slower and 0.2 s of the faster side, at least 4 steps and three autocorrelation
+    times; fewer where a step takes seconds, or where the program itself is short. Many short turns pair
+    better with what disturbs a machine than a few long ones.
     """
     # three autocorrelation times, but no longer than some 2.4 s: more blocks tell more than longer ones
     steps = block_steps(slower, correlation=min(bench.correlation, 0.8 / max(slower, 1e-6)))
-    steps = max(steps, min(math.ceil(0.25 / max(faster, 1e-6)), math.ceil(3.0 / max(slower, 1e-6))))
+    steps = max(steps, min(math.ceil(0.2 / max(faster, 1e-6)), math.ceil(2.4 / max(slower, 1e-6))))
     if slower > 2.0:
         steps = 2
     if bench.program_steps is not None:

@@ -12,6 +12,7 @@ over its comparisons. The interval is therefore wider than a single look's and h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -20,13 +21,15 @@ from flatout.search.measure import Beaten, Seat, settle_steps, steps_of_block
 from flatout.stats import RatioInterval, median, paired_ratio
 from flatout.trial import Call, Verdict
 
-LOOKS = (5, 8, 12, 18, 26)
+LOOKS = (6, 10, 16, 24, 36)
 SLOW_LOOKS = (3, 4, 6, 9, 13)
 """Where a pair takes long."""
-SLOW_PAIR_SECONDS = 6.0
+SLOW_PAIR_SECONDS = 5.0
 APART_LOOKS = (3, 4, 6)
 """Pairs of fresh processes."""
 APART_BLOCKS = 4
+NOISY = 0.10
+"""Where less than such an effect could not have been seen, nothing is said."""
 
 
 @dataclass
@@ -63,6 +66,8 @@ class Aim:
     """Measure all pairs (for an estimate) instead of stopping when decided."""
     reserve_seconds: float = 0.0
     """Of the budget, not to be touched."""
+    limit_seconds: float = math.inf
+    """What measuring may take once both sides are warm; the least number of pairs is taken in any case."""
 
 
 def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
@@ -97,7 +102,7 @@ def decide(interval: RatioInterval | None, matters: float, *, last: bool) -> Cal
             return Call.SAME
     if not last:
         return None
-    return Call.SAME if interval is not None else Call.UNKNOWN
+    return Call.UNKNOWN if interval is None or interval.smallest_effect > NOISY else Call.SAME
 
 
 @dataclass(kw_only=True)
@@ -149,8 +154,11 @@ class _Comparison:
         alpha = aim.alpha / (len(looks) + 1)
         call: Call | None = None
         reason = ""
+        started = bench.clock()
         while call is None:
-            if samples.pairs >= 2 and bench.left() - aim.reserve_seconds < pair_seconds:
+            spent = bench.clock() - started
+            room = min(bench.left() - aim.reserve_seconds, aim.limit_seconds - spent)
+            if samples.pairs >= looks[0] and room < pair_seconds:
                 reason = "the budget ended this comparison early"
                 call = decide(samples.interval(alpha), aim.matters, last=True)
                 break
@@ -165,6 +173,9 @@ class _Comparison:
                 found = decide(samples.interval(alpha), aim.matters, last=last)
                 call = found if last or not aim.to_the_end else None
         interval = samples.interval(alpha)
+        if call is Call.UNKNOWN and interval is not None:
+            noise = f"noise hides gains under about {interval.smallest_effect:.0%}"
+            reason = f"{reason}; {noise}" if reason else noise
         return Verdict(
             key=self.key,
             plan_a=self.a.plan,

@@ -7,7 +7,7 @@ from flatout.search.climb import Climb
 from flatout.search.measure import Beaten, Seat
 from flatout.search.prove import Aim, prove
 
-SHARE_LOOKS = (5, 8)
+SHARE_LOOKS = (6, 10)
 
 
 def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:

@@ -271,8 +271,9 @@ def _alternatives(bench: Bench, choice: Choice, fault: Fault | None) -> list[Cho
 
 def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
     bench.phase = Phase.CLIMBING
-    for choice in choices:
-        _climb_one(bench, climb, choice)
+    climb.waiting = list(choices)
+    while climb.waiting:
+        _climb_one(bench, climb, climb.waiting.pop(0))
     for name in [choice.name for choice in choices]:
         decision = climb.decided.get(name)
         if (
