@@ -15,7 +15,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -79,9 +79,9 @@ CREATE INDEX event_of ON event (search, kind);
 """
 _FROZEN = ("trial", "verdict", "block")
 
-_SECRET = re.compile(
-    r"(?i)((?:key|token|secret|passw(?:or)?d|credential|auth)[\w-]*[=:])(\S+)|(://[^/\s:@]*:)([^@\s/]+)(?=@)"
-)
+_SECRET_NAME = r"(?:^|.*[\W_])(?:(?:api|access)?key|token|secret|passw(?:or)?d|credentials?|auth)"
+_SECRET = re.compile(rf"(?i)({_SECRET_NAME}[=:])(\S+)|(://[^/\s:@]*:)([^@\s/]+)(?=@)")
+_SECRET_OPTION = re.compile(rf"(?i)-{_SECRET_NAME}")
 
 
 def redact(text: str) -> str:
@@ -91,6 +91,15 @@ def redact(text: str) -> str:
         return (match[1] or match[3]) + "***"
 
     return _SECRET.sub(hide, text)
+
+
+def redact_command(words: Sequence[str]) -> list[str]:
+    """The words of a command, each redacted, and so is what follows an option such as ``--api-key``."""
+    hidden = []
+    for place, word in enumerate(words):
+        named = place > 0 and _SECRET_OPTION.fullmatch(words[place - 1]) is not None
+        hidden.append("***" if named and not word.startswith("-") else redact(word))
+    return hidden
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +303,7 @@ class Ledger:
     ) -> int:
         """A new search, running; its id."""
         stored = {
-            "command": [redact(word) for word in workload.command],
+            "command": redact_command(workload.command),
             "cwd": workload.cwd,
             "environment": dict.fromkeys(sorted(workload.environment), "***"),
         }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flatout.host import Host, Interpreter
-from flatout.ledger import redact
+from flatout.ledger import redact_command
 from flatout.renderers.text import duration, plain, times
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
@@ -38,7 +38,7 @@ def announcement(
     where = host.gpu_label if host.gpus else f"{host.cpu}, {host.cpu_count} processors, no GPU"
     lines = [
         f"searching for at most {duration(options.budget_seconds)} for what makes this faster:",
-        f"  {plain(shlex.join(redact(word) for word in workload.command))}",
+        f"  {plain(shlex.join(redact_command(workload.command)))}",
         f"  on {plain(where)}; torch {interpreter.torch_version}, Python {interpreter.version}"
         f" ({plain(interpreter.executable)})",
         f"  your files are safe: {plain(isolation)}",
