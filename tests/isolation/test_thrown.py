@@ -42,3 +42,11 @@ def test_space_is_measured_in_blocks_not_in_lengths(tmp_path: Path) -> None:
         os.truncate(file.fileno(), 1 << 30)
     (tmp_path / "full").write_bytes(os.urandom(1 << 20))
     assert 1 << 20 <= bytes_on_disk(str(tmp_path)) < 1 << 24
+
+
+def test_a_mirror_of_redirected_writes_shows_real_paths(tmp_path: Path) -> None:
+    (tmp_path / "home" / "ann").mkdir(parents=True)
+    (tmp_path / "home" / "ann" / "last.pt").write_bytes(b"123")
+    (tmp_path / "home" / "ann" / "old.pt.flatout-gone").touch()
+    found = {(write.path, write.bytes, write.deleted) for write in written_in_folder(str(tmp_path), "/")}
+    assert found == {("/home/ann/last.pt", 3, False), ("/home/ann/old.pt", 0, True)}

@@ -250,7 +250,7 @@ class _Inner:
             ]
             self.writable = [self.folder, *request.pass_through]
         elif request.redirect_dir:
-            self.watched.append((request.redirect_dir, "", None))
+            self.watched.append((request.redirect_dir, "/", None))
             self.meter.watch([request.redirect_dir, self.folder])
         return request.command, cwd, environment
 

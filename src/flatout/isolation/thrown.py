@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from flatout.isolation.overlay import Layer
 
+REDIRECTED_GONE = ".flatout-gone"
+"""Suffix by which agent/redirect.py marks in its mirror that a real file was removed."""
+
 LISTED = 200
 """Largest writes that are named; all are counted."""
 
@@ -116,7 +119,10 @@ def written_in_folder(
                 pending.append(inner)
                 continue
             seen.add(inner)
-            if known.get(inner) != (status.st_size, status.st_mtime_ns, status.st_ino):
+            if inner.endswith(REDIRECTED_GONE):
+                shown = os.path.join(shown_as, inner.removesuffix(REDIRECTED_GONE))
+                yield Write(path=shown, bytes=0, deleted=True)
+            elif known.get(inner) != (status.st_size, status.st_mtime_ns, status.st_ino):
                 size = status.st_size if stat.S_ISREG(status.st_mode) else 0
                 yield Write(path=os.path.join(shown_as, inner), bytes=size)
     for inner in known.keys() - seen:
