@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from ..refused import Refused
 from .base import Act as _Base
-from .graph_backend import Backend
+from .graph_backend import Backend, capture, quiet
 
 _MOST_RECOMPILING_STEPS = 4
 
@@ -34,7 +34,7 @@ class Act(_Base):
         if self._backend is None:
             self._backend = Backend(self.context, _inductor)
         backend = self._backend
-        compiled = torch.compile(call, backend=backend, dynamic=self._dynamic)
+        compiled = capture(torch, call, backend, self._dynamic)
         failures = _compiler_errors()
 
         def training_call(*args: Any, **kwargs: Any) -> Any:
@@ -117,7 +117,8 @@ def _compiler_errors() -> tuple[type[BaseException], ...]:
 
     kinds: list[type[BaseException]] = [torch._dynamo.exc.TorchDynamoException]
     try:
-        from torch._inductor import exc
+        with quiet():
+            from torch._inductor import exc
     except ImportError:
         return tuple(kinds)
     kinds += [getattr(exc, name) for name in ("InductorError", "CppCompileError") if hasattr(exc, name)]
@@ -125,5 +126,7 @@ def _compiler_errors() -> tuple[type[BaseException], ...]:
 
 
 def _first_line(error: BaseException) -> str:
+    """What went wrong, without the frame that dynamo puts around it."""
+    error = getattr(error, "inner_exception", None) or error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import warnings
+from collections.abc import Iterator
 from typing import Any, Callable
 
 _MOST_BREAKS_KEPT = 20
+_entries = 0
+_COMPILER = r"torch\.(_dynamo|_inductor|_functorch|_guards|_subclasses|_higher_order_ops|fx)(\.|$)"
 
 
 class Backend:
     """Called by dynamo with each graph that it captured. Counts what it is given.
 
     ``finish(graph_module, example_inputs)`` makes the callable that runs the graph. The passes run
-    first and change the graph in place; one of them may return a ``guard`` through ``guards``.
+    first and change the graph in place; one may leave ``meta["flatout_guard"]``, a function that wraps
+    what runs the graph.
     """
 
     def __init__(self, context: Any, finish: Callable[[Any, Any], Callable[..., Any]]) -> None:
@@ -33,10 +39,11 @@ class Backend:
         self.graphs += 1
         self._count_recompile(graph_module)
         self._count_break(graph_module)
-        for rewrite in self._context.graph_passes:
-            rewrite(graph_module, example_inputs)
-        guard = graph_module.meta.pop("flatout_guard", None)
-        run = self._finish(graph_module, example_inputs)
+        with quiet():
+            for rewrite in self._context.graph_passes:
+                rewrite(graph_module, example_inputs)
+            guard = graph_module.meta.pop("flatout_guard", None)
+            run = self._finish(graph_module, example_inputs)
         if guard is not None:
             run = guard(run)
         self.seconds += time.perf_counter() - start
@@ -65,6 +72,45 @@ class Backend:
             stack = getattr(reason, "user_stack", None) or []
             where = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
             self.breaks.append({"where": where, "reason": str(reason.reason).strip().split("\n")[0][:300]})
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings: the compiler's own imports give some, and the program may have made them errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def capture(
+    torch: Any, call: Callable[..., Any], backend: Backend, dynamic: Any = None
+) -> Callable[..., Any]:
+    """``call`` through ``torch.compile`` and ``backend``.
+
+    Dynamo itself touches what warns (``.grad`` of tensors that are no leaves, deprecated modules), which
+    is no word of the program's and would end one that made warnings errors.
+    """
+    warnings.filterwarnings("ignore", module=_COMPILER)
+    with quiet():
+        compiled: Callable[..., Any] = torch.compile(_entry(call), backend=backend, dynamic=dynamic)
+    return compiled
+
+
+def _entry(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a file that dynamo looks into.
+
+    It passes over ``Module._call_impl`` itself, so that torch's own ``module.compile()`` compiles nothing
+    of a module whose ``forward`` is torch's (``Sequential``, ``TransformerEncoderLayer``), up to 2.13.
+    """
+    global _entries
+
+    def training_call(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    # Dynamo counts recompiles by code object: each unit gets one of its own.
+    _entries += 1
+    training_call.__code__ = training_call.__code__.replace(co_name=f"training_call_{_entries}")
+    return training_call
 
 
 def _first_location(graph_module: Any) -> str:

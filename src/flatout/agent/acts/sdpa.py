@@ -8,7 +8,7 @@ from typing import Any, Callable
 from ..refused import Refused
 from .attention_rewrite import rewrite_attention
 from .base import Act as _Base
-from .graph_backend import Backend
+from .graph_backend import Backend, capture
 from .graph_mask import kept_tensors
 from .mask_guard import guarded
 
@@ -52,7 +52,7 @@ class Act(_Base):
         else:
             if self._backend is None:
                 self._backend = Backend(self.context, _as_it_stands)
-            plain = torch.compile(call, backend=self._backend)
+            plain = capture(torch, call, self._backend)
 
         def training_call(*args: Any, **kwargs: Any) -> Any:
             self._calls += 1
