@@ -37,6 +37,7 @@ class Probe:
         self.training = training
         self.torch = training.torch
         self.spec = training.spec
+        self._models: list[tuple[str, str, Any]] | None = None
         self._inside: dict[str, tuple[str, Any]] = {}
         """Gradients taken by optimisers that run inside the backward and drop them at once."""
 
@@ -95,29 +96,28 @@ class Probe:
         return found
 
     def _names(self) -> dict[int, str]:
-        names: dict[int, str] = {}
-        for module in self._roots():
-            for name, parameter in module.named_parameters():
-                names.setdefault(id(parameter), name)
-        return names
+        return {id(parameter): name for _, name, parameter in self._of_models()}
 
-    def _roots(self) -> list[Any]:
-        training = self.training
-        if training.discovery is not None:
-            calls = [call for call in training.discovery.calls.values() if call.outermost]
-            return [units.unwrap(call.module) for call in sorted(calls, key=lambda one: one.order)]
-        if training.units is not None:
-            return [units.unwrap(call.unit.module) for call in training.units.calls]
-        return []
+    def _of_models(self) -> list[tuple[str, str, Any]]:
+        """The same for the parameters of all modules that are no other's part, by a walk over them."""
+        if self._models is None:
+            alive = units.modules_alive(self.torch)
+            inner = {
+                id(child) for module in alive for child in module._modules.values() if child is not None
+            }
+            roots = [units.unwrap(module) for module in alive if id(module) not in inner]
+            seen: dict[str, int] = {}
+            self._models = []
+            for root in sorted(roots, key=units.class_key):
+                mark = units.fingerprint(root)
+                seen[mark] = seen.get(mark, -1) + 1
+                self._models += [
+                    (f"{mark}.{seen[mark]}.{name}", name, p) for name, p in root.named_parameters()
+                ]
+        return self._models
 
     def _parameters(self) -> list[tuple[str, str, Any]]:
-        found = self._of_optimizers(self.training.made)
-        if found:
-            return found
-        result: list[tuple[str, str, Any]] = []
-        for place, root in enumerate(self._roots()):
-            result.extend((f"{place}.{name}", name, p) for name, p in root.named_parameters())
-        return result
+        return self._of_optimizers(self.training.made) or self._of_models()
 
     def _take(self, scale: float) -> None:
         seen: set[int] = set()
@@ -146,6 +146,7 @@ class Probe:
     def _finish(self, taken: list[tuple[str, str, Any]], scale: float) -> None:
         self.training.probe = None
         self._inside = {}
+        self._models = None
         total = sum(grad.numel() * 4 for _, _, grad in taken)
         share = LARGEST_BYTES / total if total > LARGEST_BYTES else None
         losses = [loss.value() for loss in self.training.block.losses]

@@ -316,12 +316,13 @@ def _dispatcher(original: Callable[..., Any], dispatch: dict[int, UnitCall]) -> 
 
 
 COMPILER_MODULES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
-"""Where the compiler keeps ``unpatched_nn_module_call``; since torch 2.5 or so, older ones have none."""
+COMPILER_NAME = "unpatched_nn_module_call"
+"""Where the compiler keeps the ``__call__`` that it knows; torch 2.4 has no such thing yet."""
 
 
 class CallPatch:
-    """``nn.Module.__call__`` replaced for a while. Global forward hooks would do the same, and make compiled
-    modules warn. The compiler compares with the ``__call__`` that it found at its own import, and traces
+    """``nn.Module.__call__`` replaced for a while. Global forward hooks would do the same, and make
+    compiled modules warn. The compiler compares with the ``__call__`` found at its own import, traces
     into any other, so it is told that ours is the one; else its code would be thrown away with the patch.
     """
 
@@ -360,8 +361,8 @@ class CallPatch:
         """Also called when the compiler is imported while the patch is in."""
         for name in COMPILER_MODULES:
             module = sys.modules.get(name)
-            if module is not None and hasattr(module, "unpatched_nn_module_call"):
-                module.unpatched_nn_module_call = self._ours or self._original
+            if module is not None and hasattr(module, COMPILER_NAME):
+                setattr(module, COMPILER_NAME, self._ours or self._original)
 
     def take_out(self) -> None:
         module_class = self.torch.nn.Module
