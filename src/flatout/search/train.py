@@ -88,6 +88,9 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
     )
     bench.note("folder", {"path": str(ledger.path.parent.resolve())})
     if resumed:
+        bench.note(
+            "resumed", {"trials": len(bench.trials), "verdicts": len(bench.verdicts), "at": unix_time()}
+        )
         bench.say(f"going on from {len(bench.trials)} trials of an unfinished search", milestone=True)
     try:
         _search(bench)
