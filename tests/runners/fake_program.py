@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[1])
@@ -41,6 +43,9 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
         events.write(json.dumps({"event": kind, **values}) + "\n")
         events.flush()
 
+    if spec.mode == "run":
+        run(spec, emit, options)
+        return
     control = Control(str(folder / "control"))
     length = float(options.get("seconds", "0.002"))
     most = int(options.get("steps", "1000000"))
@@ -89,6 +94,31 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
         emit("block", first_step=first, steps=len(times), step_seconds=[None, *times[1:]], losses=[],
              loader_wait_seconds=0.0, agent_seconds=0.0, peak_bytes=0, wall_seconds=sum(times))  # fmt: skip
     emit("end", reason="own end", steps=taken)
+
+
+def run(spec: Spec, emit: Callable[..., None], options: dict[str, str]) -> None:
+    """The real job: steps until the end, and what it is asked to show."""
+    caught = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda signum, _frame: caught.append(signum))
+    for technique in spec.techniques:
+        if "refuse" in options:
+            emit("refused", technique=technique["name"], reason="it has no such thing")
+            if not spec.degrade:
+                time.sleep(100)
+                return
+        emit("applied", technique=technique["name"], detail={})
+    if "stdin" in options:
+        print("read", sys.stdin.read(), flush=True)
+    emit("watch", step=3, what="nan_loss", detail="the loss is nan")
+    print("stepping", flush=True)
+    deadline = time.monotonic() + float(options.get("lasts", "0.3"))
+    while time.monotonic() < deadline and not (caught and "until-signal" in options):
+        time.sleep(0.01)
+    time.sleep(0.3 if caught else 0.0)  # a second delivery would come now
+    print("caught", [signal.Signals(number).name for number in caught], flush=True)
+    emit("end", reason="own end", steps=5)
+    sys.exit(int(options.get("exit", "0")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,125 @@
+"""What a program printed last, and what that means."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.runners.endings import crash, headline, last_error
+
+PLAIN = """warming up
+Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    main()
+  File "train.py", line 4, in main
+    raise ValueError("bad batch")
+ValueError: bad batch
+"""
+CHAIN = """Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+    int("x")
+ValueError: invalid literal
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 3, in <module>
+    raise RuntimeError("no such file")
+RuntimeError: no such file
+"""
+TORCHRUN = """[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 2, in <module>
+[rank1]:     raise KeyError("lr")
+[rank1]: KeyError: 'lr'
+W1201 04:00:00.1 torch/distributed/elastic/api.py:900] Sending process 12 closing signal SIGTERM
+E1201 04:00:00.2 torch/distributed/elastic/multiprocessing/api.py:870] failed (exitcode: 1) local_rank: 1
+Traceback (most recent call last):
+  File "bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "torch/distributed/launcher/api.py", line 270, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+"""
+
+
+def test_the_last_traceback_is_the_error() -> None:
+    text = last_error(PLAIN + "closing files\n")
+    assert text.startswith("Traceback") and text.endswith("ValueError: bad batch\nclosing files")
+    assert headline(text) == "ValueError: bad batch"
+
+
+def test_a_chain_is_kept_whole() -> None:
+    text = last_error(CHAIN)
+    assert "invalid literal" in text and text.endswith("RuntimeError: no such file")
+    assert headline(text) == "RuntimeError: no such file"
+
+
+def test_a_launcher_does_not_hide_its_workers_error() -> None:
+    text = last_error(TORCHRUN)
+    assert "KeyError: 'lr'" in text and "ChildFailedError" not in text
+    assert "[rank1]" not in text
+    assert headline(text) == "KeyError: 'lr'"
+
+
+def test_every_rank_failing_alike_is_told_once() -> None:
+    both = TORCHRUN.split("W1201", maxsplit=1)[0]
+    assert last_error(both + both.replace("rank1", "rank0")).count("KeyError: 'lr'") == 1
+
+
+def test_without_a_traceback_the_last_lines_count() -> None:
+    assert last_error("one\n\nusage: train.py\ntrain.py: error: unknown --x\n").endswith("unknown --x")
+    assert last_error("") == "" and headline("") == ""
+
+
+def test_very_long_tracebacks_are_shortened_in_the_middle() -> None:
+    frames = "".join(f'  File "f.py", line {n}, in g\n    g({n})\n' for n in range(500))
+    text = last_error(f"Traceback (most recent call last):\n{frames}RecursionError: too deep\n")
+    assert len(text.splitlines()) < 80
+    assert "left out" in text and text.endswith("RecursionError: too deep")
+
+
+@pytest.mark.parametrize(
+    ("stderr", "error"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "OutOfMemory"),
+        (
+            "RuntimeError: [alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory",
+            "OutOfMemory",
+        ),
+        ("MemoryError", "OutOfMemory"),
+        ("EOFError: EOF when reading a line", "NeedsInput"),
+        ("AssertionError: Torch not compiled with CUDA enabled", "ProgramCrashed"),
+        ("OSError: [Errno 28] No space left on device", "WroteTooMuch"),
+        ("KeyError: 'x'", "ProgramCrashed"),
+    ],
+)
+def test_kinds(stderr: str, error: str) -> None:
+    ending = crash(code=1, number=None, stderr=stderr)
+    assert ending.error == error
+    assert ending.child_error == stderr and stderr[:20] in ending.reason
+
+
+def test_no_cuda_says_what_to_do() -> None:
+    text = "RuntimeError: Found no NVIDIA driver on your system."
+    assert "no GPU" in crash(code=1, number=None, stderr=text, has_gpu=False).reason
+
+
+def test_killed_for_memory_by_the_kernel() -> None:
+    assert crash(code=None, number=9, stderr="", oom_killed=True).error == "OutOfMemory"
+    assert crash(code=137, number=None, stderr="", oom_killed=True).error == "OutOfMemory"
+    assert crash(code=None, number=9, stderr="", oom_killed=False).error == "ProgramCrashed"
+    assert "SIGSEGV" in crash(code=None, number=11, stderr="").reason
+
+
+def test_forbidden_writes_point_at_the_isolation() -> None:
+    text = "PermissionError: [Errno 13] Permission denied: '/home/ann/x'"
+    assert "redirect" in crash(code=1, number=None, stderr=text, isolation="landlock").reason
+    assert "redirect" not in crash(code=1, number=None, stderr=text, isolation="overlay").reason
+
+
+def test_the_agents_own_fault_is_not_called_the_programs() -> None:
+    frame = '  File "/x/agent/guest.py", line 1, in go\n    die()\n'
+    text = f"Traceback (most recent call last):\n{frame}KeyError: 1\n"
+    assert crash(code=1, number=None, stderr=text, agent_folder="/x/agent").error == "AgentError"
+    assert crash(code=1, number=None, stderr=text, agent_folder="/y/agent").error == "ProgramCrashed"
