@@ -76,6 +76,8 @@ def _dataclass(kind: Any, data: Any) -> Any:
     values = {}
     for field in dataclasses.fields(kind):
         if field.name not in data:
+            if _required(field) and type(None) in typing.get_args(hints[field.name]):
+                values[field.name] = None  # TOML leaves out what is None
             continue
         try:
             values[field.name] = from_plain(hints[field.name], data[field.name])
@@ -85,6 +87,10 @@ def _dataclass(kind: Any, data: Any) -> Any:
         return kind(**values)
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from error
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _union(kind: Any, data: Any) -> Any:

@@ -19,6 +19,7 @@ from flatout.plan import Choice, Plan
 from flatout.workload import Discovery, Workload
 
 FORMAT = 1
+_KEYS = {"format", "cache_dir", "technique", "workload", "host", "versions", "proof", "discovery"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +150,12 @@ def parse_plan(text: str, name: str = "plan.toml") -> PlanFile:
             hint="Update flatout, or make the plan again with `flatout train`.",
         )
     reader = _Reader(name)
+    strange = sorted(set(data) - _KEYS)
+    if strange:
+        raise PlanError(
+            f"{name}: unknown field {strange[0]!r}",
+            hint=f"Those that there are: {', '.join(sorted(_KEYS))}.",
+        )
     workload = reader.table(data, "workload")
     host = reader.table(data, "host")
     versions = reader.table(data, "versions")

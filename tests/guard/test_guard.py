@@ -1,0 +1,153 @@
+"""What the guard refuses, what it lets pass, and where it says that it cannot judge."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+
+import pytest
+
+from flatout.guard import Judgement, combine
+from flatout.guard.bars import APPROXIMATE, BY_TECHNIQUE, EXACT, ROUNDING, bar_of
+from flatout.guard.curves import judge_losses
+from flatout.guard.gradients import judge_gradients
+from flatout.technique import Effect
+from flatout.trial import Gradients
+
+
+def seen(overall: float, **more: object) -> Gradients:
+    values: dict[str, object] = {
+        "compared": 9,
+        "equal": False,
+        "overall_db": overall,
+        "worst_db": overall - 10,
+        "worst_parameter": "head.bias",
+        "median_db": overall,
+        "cosine": 1.0,
+        "loss": 4.0,
+        "reference_loss": 4.0,
+    }
+    return Gradients(**{**values, **more})  # type: ignore[arg-type]
+
+
+EQUAL = Gradients(compared=9, equal=True)
+
+
+def test_the_bar_of_a_plan_is_that_of_its_least_exact_technique():
+    assert bar_of({}) is EXACT
+    assert bar_of({"pinned": Effect.EXACT}) is EXACT
+    assert bar_of({"compile": Effect.REDRAW, "pinned": Effect.EXACT}) is ROUNDING
+    assert bar_of({"tf32": Effect.APPROXIMATE, "compile": Effect.REDRAW}) is BY_TECHNIQUE["tf32"]
+    assert bar_of({"tf32": Effect.APPROXIMATE, "bf16": Effect.APPROXIMATE}).overall_db == 15.0
+    assert bar_of({"other": Effect.APPROXIMATE}) is APPROXIMATE
+
+
+@pytest.mark.parametrize(
+    ("gradients", "bar", "passed", "says"),
+    [
+        (EQUAL, EXACT, True, "equal to the bit"),
+        (seen(140.0), EXACT, False, "must give equal ones"),
+        (seen(90.0), ROUNDING, True, "90 dB"),
+        (seen(38.0), ROUNDING, False, "needs 40 dB"),
+        (seen(45.0, worst_db=12.0), ROUNDING, False, "head.bias agrees to 12 dB"),
+        (seen(45.0, worst_db=math.nan), ROUNDING, False, "head.bias"),
+        (seen(90.0, cosine=0.9), ROUNDING, False, "cosine 0.9"),
+        (seen(90.0, loss=4.1), ROUNDING, False, "first loss is 4.1 instead of 4"),
+        (seen(90.0, loss=math.nan), ROUNDING, False, "first loss is nan"),
+        (seen(22.0), BY_TECHNIQUE["bf16"], True, "22 dB"),
+        (seen(14.0), BY_TECHNIQUE["bf16"], False, "BF16 needs 15 dB"),
+        (seen(30.0), BY_TECHNIQUE["tf32"], False, "TF32 needs 35 dB"),
+        (seen(math.nan), ROUNDING, False, "not finite"),
+        (seen(-math.inf), BY_TECHNIQUE["bf16"], False, "not finite"),
+        (seen(math.inf), ROUNDING, True, "inf dB"),
+        (seen(90.0, missing=("a", "b", "c", "d")), ROUNDING, False, "4 parameters .*: a, b, c ..."),
+        (Gradients(compared=9, equal=True, missing=("a",)), EXACT, False, "1 parameter"),
+        (None, ROUNDING, None, "not compared"),
+        (Gradients(compared=0, equal=False, reason="file is gone"), ROUNDING, None, "file is gone"),
+    ],
+)
+def test_gradients(gradients, bar, passed, says):
+    judged = judge_gradients(gradients, bar, EQUAL)
+    assert judged.passed is passed
+    assert re.search(says, judged.note)
+
+
+def test_the_programs_own_noise_lowers_the_bar_a_little_and_then_ends_the_judgement():
+    assert judge_gradients(seen(37.0), ROUNDING, seen(42.0)).passed is True
+    assert judge_gradients(seen(34.0), ROUNDING, seen(42.0)).passed is False
+    assert judge_gradients(seen(37.0), ROUNDING, seen(39.0)).passed is None
+    assert judge_gradients(seen(22.0), BY_TECHNIQUE["bf16"], seen(39.0)).passed is True
+    assert judge_gradients(seen(120.0), EXACT, seen(118.0)).passed is True
+    assert judge_gradients(seen(100.0), EXACT, seen(118.0)).passed is False
+
+
+def curve(steps: int, seed: int = 0, noise: float = 0.05) -> list[tuple[int, float]]:
+    rng = random.Random(seed)
+    return [(step, 4.0 * math.exp(-step / 200) + rng.gauss(0, noise)) for step in range(steps)]
+
+
+def test_equal_losses_pass():
+    assert judge_losses(curve(30), curve(30)).passed is True
+    assert "equal to the bit" in judge_losses(curve(30), curve(50)).note
+
+
+def test_rounding_apart_passes_and_divergence_does_not():
+    base = curve(60)
+    near = [(step, loss * (1 + 1e-5 * step)) for step, loss in base]
+    far = [(step, loss + 0.01 * step) for step, loss in base]
+    better = [(step, loss - 0.01 * step) for step, loss in base]
+    assert judge_losses(near, base).passed is True
+    refused = judge_losses(far, base)
+    assert refused.passed is False
+    assert "above the untouched program's over steps" in refused.note
+    assert judge_losses(better, base).passed is True
+
+
+def test_another_draw_of_the_same_noise_passes():
+    refused = sum(
+        judge_losses(curve(60, seed), curve(60, 1000 + seed)).passed is False for seed in range(100)
+    )
+    assert refused == 0
+
+
+def test_the_noise_of_two_unchanged_runs_is_the_scale():
+    base, again = curve(60, 1, 0.5), curve(60, 2, 0.5)
+    worse = [(step, loss + 0.3) for step, loss in curve(60, 3, 0.5)]
+    assert judge_losses(worse, base, again).passed is True
+    much_worse = [(step, loss + 2.0) for step, loss in curve(60, 3, 0.5)]
+    assert judge_losses(much_worse, base, again).passed is False
+
+
+def test_not_finite():
+    base = curve(30)
+    for bad in (math.nan, math.inf):
+        broken = [(step, bad if step >= 7 else loss) for step, loss in base]
+        refused = judge_losses(broken, base)
+        assert refused.passed is False
+        assert "step 7" in refused.note
+    never = [(step, math.nan) for step in range(30)]
+    judged = judge_losses(never, never)
+    assert judged.passed is None
+    assert "from the start" in judged.note
+
+
+def test_constant_loss_and_too_few_steps():
+    flat = [(step, 2.0) for step in range(20)]
+    assert judge_losses(flat, flat).passed is True
+    assert judge_losses([(step, 2.2) for step in range(20)], flat).passed is False
+    assert judge_losses(curve(3), [(step, 1.0) for step in range(3)]).passed is None
+    assert judge_losses([], flat).passed is None
+
+
+def test_several_losses_of_a_step_are_averaged():
+    base = [(step, float(part)) for step in range(20) for part in (1, 3)]
+    swapped = [(step, float(part)) for step in range(20) for part in (3, 1)]
+    assert judge_losses(swapped, base).passed is True
+
+
+def test_combine():
+    good, bad, unknown = (Judgement(passed=passed, note=str(passed)) for passed in (True, False, None))
+    assert combine(good, bad) == bad
+    assert combine(good, unknown) == Judgement(passed=True, note="True; None")
+    assert combine(unknown, unknown).passed is None
