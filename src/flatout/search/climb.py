@@ -13,7 +13,7 @@ from flatout.guard import combine
 from flatout.guard.curves import judge_losses
 from flatout.plan import Choice, Plan
 from flatout.search.bench import Bench
-from flatout.search.judge import Fault, fault_of, fault_of_end, judge_plan, judge_start
+from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan, judge_start
 from flatout.search.measure import Beaten, Seat
 from flatout.search.prove import Aim, prove
 from flatout.search.screen import Screened
@@ -167,12 +167,7 @@ class Climb:
             raise
         outcome = _completed(process.peek(), process.counted, process.losses)
         self._learn_start(seat.plan, outcome)
-        fault = fault_of(self.bench, process, outcome)
-        if fault is None:
-            judged = judge_start(self.bench, seat.plan, outcome)
-            assert self.bench.discovery is not None
-            if judged.passed is False and not self.bench.discovery.random:
-                fault = Fault(standing=Standing.REFUSED, reason=judged.note)
+        fault = fault_of(self.bench, process, outcome) or guard_fault(self.bench, process, outcome)
         if fault is not None and fault.error:
             process.fail(fault.reason, fault.error)
         return fault

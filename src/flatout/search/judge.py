@@ -76,6 +76,17 @@ def fault_of(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
     return None
 
 
+def guard_fault(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
+    """What the guard has against a plan after its first steps, before time is spent on its speed."""
+    gradients = judge_start(bench, process.plan, outcome)
+    assert bench.discovery is not None
+    # with dropout the difference may be other draws: judged apart before the plan is accepted
+    if gradients.passed is False and not bench.discovery.random:
+        return Fault(standing=Standing.REFUSED, reason=gradients.note)
+    losses = judge_curve(bench, process)
+    return Fault(standing=Standing.REFUSED, reason=losses.note) if losses.passed is False else None
+
+
 def judge_start(bench: Bench, plan: Plan, outcome: Outcome) -> Judgement:
     """The gradient probe of a plan: its first step against the untouched program's."""
     return _judge_gradients(bench, plan, outcome.gradients)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from flatout.plan import Choice
 from flatout.search.bench import Bench
-from flatout.search.judge import Fault, fault_of, fault_of_end, judge_start
+from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
 from flatout.search.standing import Standing
 from flatout.stats import median, relative_spread
@@ -63,7 +63,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
     )
     _learn_start(bench, choice, outcome)
     ratio = bench.baseline_step_seconds / median(times)
-    fault = fault_of(bench, process, outcome) or _guard_fault(bench, choice, outcome)
+    fault = fault_of(bench, process, outcome) or guard_fault(bench, process, outcome)
     if fault is None and ratio < 1.0 - max(CLEAR_LOSS, 4.0 * _spread(bench, times)):
         fault = Fault(standing=Standing.NO_GAIN, reason=f"alone it is slower: {ratio:.3f}x")
     if fault is not None and fault.error:
@@ -128,15 +128,6 @@ def _learn_start(bench: Bench, choice: Choice, outcome: Outcome) -> None:
     if outcome.startup_seconds and bench.baseline.startup_seconds:
         extra = max(0.0, outcome.startup_seconds - bench.baseline.startup_seconds)
         bench.extra_start_seconds[choice.name] = extra
-
-
-def _guard_fault(bench: Bench, choice: Choice, outcome: Outcome) -> Fault | None:
-    judged = judge_start(bench, bench.plan_of([choice]), outcome)
-    assert bench.discovery is not None
-    # with dropout the difference may be other draws: judged apart before it is accepted
-    if judged.passed is False and not bench.discovery.random:
-        return Fault(standing=Standing.REFUSED, reason=judged.note)
-    return None
 
 
 def _spread(bench: Bench, times: tuple[float, ...]) -> float:

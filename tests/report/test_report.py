@@ -1,0 +1,170 @@
+"""The report says what the ledger holds, the same every time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from flatout.ledger import Ledger
+from flatout.planfile import read_plan, write_plan
+from flatout.report import Standing, build_report, plan_file, report_to_plain
+from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
+from flatout.search.options import SearchOptions
+from flatout.trial import Profile
+from search.played import PLANTED, play
+
+
+def test_it_is_rebuilt_from_the_ledger_alone_and_agrees_to_the_digit(tmp_path):
+    here = tmp_path / "here"
+    here.mkdir()
+    report = play(here, MockProgram(techniques=PLANTED))
+    there = tmp_path / "there"
+    there.mkdir()
+    for path in here.glob("ledger.sqlite*"):
+        shutil.copy(path, there / path.name)
+    shutil.rmtree(here)
+    with Ledger(there / "ledger.sqlite", writable=False) as ledger:
+        assert build_report(ledger, report.search_id) == report
+
+
+def test_its_plain_form_has_the_first_class_keys_and_is_strict_json(tmp_path):
+    program = MockProgram(techniques={"it": MockTechnique(nan_loss_from=3), **PLANTED})
+    report = play(tmp_path, program)
+    plain = json.loads(json.dumps(report_to_plain(report), allow_nan=False))
+    for key in (
+        "conclusion", "plan", "verdicts", "trials", "techniques", "limits", "already", "thrown_away",
+        "isolation", "host", "discovery", "next_command", "compile",
+    ):  # fmt: skip
+        assert key in plain
+    assert plain["techniques"][0]["standing"] == "refused"
+    assert plain["plan"]["choices"][0]["name"] == "bf16"
+    assert len(plain["verdicts"][0]["samples_a"]) >= 5
+
+
+def test_limits_come_from_the_baselines_profile(tmp_path):
+    profile = Profile(
+        wall_seconds=0.05,
+        device_busy_seconds=0.03,
+        operators=(("aten::addmm", 4000, 0.025), ("aten::add", 1000, 0.005)),
+    )
+    report = play(tmp_path, MockProgram(techniques=PLANTED, profile=profile))
+    assert report.limits[0].cause == "launches"
+    assert report.limits[0].techniques == ("compile", "fused_optimizer")
+
+
+def test_a_starved_program(tmp_path):
+    report = play(tmp_path, MockProgram(techniques={"it": MockTechnique()}, loader_wait_seconds=0.04))
+    assert report.limits[0].cause == "loader"
+
+
+def test_its_own_compile_that_recompiles_is_told(tmp_path):
+    class Recompiling(MockSession):
+        def _outcome(self, *arguments, **more):  # type: ignore[no-untyped-def]
+            return replace(super()._outcome(*arguments, **more), recompiles=self._steps)
+
+    class Runner(MockRunner):
+        def start(self, request, tell=lambda _: None):  # type: ignore[no-untyped-def]
+            self.requests.append(request)
+            self.live.append(Recompiling(self, request))
+            return self.live[-1]
+
+    discovery = replace(DISCOVERY, already={"compile": "torch.compile"})
+    program = MockProgram(
+        techniques={"compile": MockTechnique(), "it": MockTechnique()}, discovery=discovery, total_steps=12
+    )
+    report = play(tmp_path, program, runner=Runner(program))
+    assert report.compile.recompiles == 12
+    assert "recompiled 12 times in 12 steps" in report.conclusion
+    assert "dynamic=True" in report.conclusion
+
+
+def interrupted(tmp_path, requests: int):
+    program = MockProgram(techniques=PLANTED)
+    runner = MockRunner(program)
+
+    def interrupt(_what: str, _session: MockSession) -> None:
+        if len(runner.requests) > requests:
+            raise KeyboardInterrupt
+
+    runner.before = interrupt
+    return play(tmp_path, program, runner=runner)
+
+
+def test_interrupted_before_anything(tmp_path):
+    report = interrupted(tmp_path, 0)
+    assert report.state == "interrupted"
+    assert report.conclusion.startswith("Interrupted: nothing has been measured yet.")
+    assert report.next_command.startswith("flatout train")
+    assert report.techniques == ()
+
+
+def test_interrupted_with_a_proved_plan(tmp_path):
+    # baseline, again, five screened; then the first two steps of the climb
+    report = interrupted(tmp_path, 8)
+    assert report.state == "interrupted"
+    assert "bf16" in report.plan.names
+    assert report.ratio > 2.0
+    if len(report.plan.names) > 1:
+        assert "by its steps" in report.conclusion
+    assert report.conclusion.endswith("The same command goes on from here.")
+
+
+def test_a_killed_search_is_unfinished(tmp_path):
+    report = interrupted(tmp_path, 8)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.set_state(1, "running")
+        killed = build_report(ledger, 1)
+    assert killed.state == "unfinished"
+    assert killed.conclusion.startswith("Unfinished: ")
+    assert killed.plan == report.plan
+
+
+def test_plan_file(tmp_path):
+    report = play(tmp_path, MockProgram(techniques=PLANTED))
+    with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+        plan = plan_file(ledger, 1)
+    assert plan.plan == report.plan
+    assert plan.proof.ratio == report.ratio
+    assert plan.script == str(tmp_path / "train.py")
+    assert plan.script_sha256
+    assert plan.by_hand["bf16"] == "bf16()"
+    assert plan.shares["bf16"] == pytest.approx(2.5, rel=0.03)
+    assert plan.cache_dir == str(tmp_path / "cache")
+    write_plan(tmp_path / "plan.toml", plan)
+    assert read_plan(tmp_path / "plan.toml") == plan
+
+
+def test_plan_file_of_nothing_to_change(tmp_path):
+    play(tmp_path, MockProgram(techniques={"it": MockTechnique()}))
+    with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+        plan = plan_file(ledger, 1)
+    assert not plan.plan
+    assert plan.proof is None
+
+
+def test_nothing_is_said_of_a_technique_that_was_left_out(tmp_path):
+    report = play(tmp_path, MockProgram(techniques=PLANTED), options=SearchOptions(only=("sdpa",)))
+    assert [row.standing for row in report.techniques if row.name != "sdpa"] == [Standing.NOT_TRIED] * 4
+    assert "bf16" not in report.conclusion
+
+
+def test_thrown_away_is_collected_over_all_trials(tmp_path):
+    class Writing(MockSession):
+        def stop(self):  # type: ignore[no-untyped-def]
+            wrote = (("/w/a.pt", 10 * len(self._runner.requests)), (f"/w/{self._request.key}", 1))
+            return replace(super().stop(), thrown_away=wrote, thrown_away_count=2, thrown_away_bytes=11)
+
+    class Runner(MockRunner):
+        def start(self, request, tell=lambda _: None):  # type: ignore[no-untyped-def]
+            self.requests.append(request)
+            self.live.append(Writing(self, request))
+            return self.live[-1]
+
+    program = MockProgram(techniques={"it": MockTechnique()})
+    report = play(tmp_path, program, runner=Runner(program))
+    assert report.thrown_away[0] == ("/w/a.pt", 30)
+    assert {path for path, _ in report.thrown_away} == {"/w/a.pt", "/w/baseline", "/w/again", "/w/climb:it"}
+    assert report.isolation == "none: played"
