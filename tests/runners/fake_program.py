@@ -98,9 +98,6 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
 
 def run(spec: Spec, emit: Callable[..., None], options: dict[str, str]) -> None:
     """The real job: steps until the end, and what it is asked to show."""
-    caught = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda signum, _frame: caught.append(signum))
     for technique in spec.techniques:
         if "refuse" in options:
             emit("refused", technique=technique["name"], reason="it has no such thing")
@@ -108,6 +105,9 @@ def run(spec: Spec, emit: Callable[..., None], options: dict[str, str]) -> None:
                 time.sleep(100)
                 return
         emit("applied", technique=technique["name"], detail={})
+    caught = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda signum, _frame: caught.append(signum))
     if "stdin" in options:
         print("read", sys.stdin.read(), flush=True)
     emit("watch", step=3, what="nan_loss", detail="the loss is nan")

@@ -1,0 +1,122 @@
+"""The rarer shapes of the overlay: no PID namespace, layers in memory, mounts inside the working folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from flatout.isolation.choose import available, covered_places
+from flatout.isolation.client import Supervised
+
+from .conftest import way_or_skip
+from .house import House, marked_processes, tree_hash, wait_for
+
+pytestmark = pytest.mark.root
+
+
+@pytest.mark.parametrize("user_namespace", [False, True])
+@pytest.mark.parametrize("change", ["no PID namespace", "in memory", "both"])
+def test_shapes(house: House, change: str, user_namespace: bool) -> None:
+    way = way_or_skip(house, "overlay")
+    if not user_namespace and not way.whole:
+        pytest.skip("an overlay without a user namespace needs root")
+    way = replace(
+        way,
+        whole=not user_namespace,
+        pid_namespace=change == "in memory",
+        in_memory=change != "no PID namespace",
+    )
+    (house.work / "kept").write_text("as it was")
+    before = tree_hash(house.work, house.home)
+    mark = f"shape-{os.getpid()}-{user_namespace}-{change[:2]}"
+    daemon = f"(setsid sh -c 'sleep 60; : {mark}' &)"
+    script = f"echo x > new; rm kept; cat new; cat /proc/self/comm; {daemon}; sleep 0.2"
+    told = house.run(way, "sh", "-c", script)
+    assert told.said("exited")["code"] == 0, house.complained
+    assert house.printed.split() == ["x", "cat"]
+    assert tree_hash(house.work, house.home) == before
+    listed = dict(told.said("thrown_away")["largest"])
+    assert listed == {f"{house.work}/new": 2, f"{house.work}/kept (deleted)": 0}
+    assert wait_for(lambda: not marked_processes(mark))
+    assert house.scratch_folders() == []
+
+
+def test_gigabytes_in_memory_are_stopped(house: House) -> None:
+    way = replace(way_or_skip(house, "overlay"), in_memory=True)
+    told = house.run(
+        way, "sh", "-c", "head -c 90000000 /dev/zero > big; sleep 30", write_limit_bytes=20_000_000
+    )
+    assert told.said("ending")["why"] == "writes"
+
+
+def test_a_mount_inside_the_working_folder(house: House) -> None:
+    """As root it is overlaid, too; a user namespace cannot, says so, and a weaker way is taken."""
+    way = way_or_skip(house, "overlay")
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    inside = house.work / "data"
+    inside.mkdir()
+    code = (
+        "import subprocess, sys; from flatout.isolation import linux; linux.unshare(linux.CLONE_NEWNS); "
+        "linux.mount(None, '/', None, linux.MS_REC | linux.MS_PRIVATE); "
+        f"linux.mount('t', {str(inside)!r}, 'tmpfs'); open({str(inside / 'real')!r}, 'w').write('here'); "
+        "sys.exit(subprocess.run([sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', "
+        f"{__file__!r}, '-k', 'in_such_a_house']).returncode)"
+    )
+    environment = {
+        **os.environ,
+        "FLATOUT_TEST_HOUSE": str(house.root),
+        "FLATOUT_TEST_WHOLE": str(way.whole),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(
+    "FLATOUT_TEST_HOUSE" not in os.environ, reason="started by the test above, in its mounts"
+)
+def test_in_such_a_house() -> None:
+    from pathlib import Path
+
+    house = House(Path(os.environ["FLATOUT_TEST_HOUSE"]))
+    way = house.way("overlay")
+    told = house.run(
+        way, "sh", "-c", "cat data/real; echo x > data/new; echo y > new; rm data/real; ls data"
+    )
+    assert told.said("exited")["code"] == 0, house.complained
+    assert house.printed.split() == ["here", "new"] or house.printed.split() == ["herenew"]
+    assert [path.name for path in (house.work / "data").iterdir()] == ["real"]
+    listed = {path for path, _ in told.said("thrown_away")["largest"]}
+    assert {f"{house.work}/data/new", f"{house.work}/data/real (deleted)", f"{house.work}/new"} <= listed
+    # the same in a user namespace
+    request = replace(
+        house.request(way), whole=False, command=[], cover=covered_places(str(house.work), {})
+    )
+    supervised = Supervised(request)
+    answer = supervised.wait_for("ready", "refused", seconds=20)
+    supervised.kill()
+    assert answer is not None and answer["what"] == "refused"
+    assert "is mounted inside the working folder" in answer["reason"]
+
+
+def test_the_order_of_ways_and_why_stronger_ones_do_not_work(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatout.isolation import choose
+
+    monkeypatch.setattr(choose, "_probe", lambda request: f"refused, whole={request.whole}")
+    monkeypatch.setattr(choose, "_why_no_landlock", lambda: "none in this kernel")
+    (only,) = available(cwd=str(house.work), out_dir=house.out)
+    assert only.name == "redirect"
+    assert "refused" in only.why_not["overlay"] and only.why_not["landlock"] == "none in this kernel"
