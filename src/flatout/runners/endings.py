@@ -142,9 +142,16 @@ def crash(
             error="AgentError", reason=f"the agent failed in the program: {told}", child_error=shown
         )
     killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL
-    if _OUT_OF_MEMORY.search(shown) or (killed and oom_killed):
-        what = "the kernel ended it for want of memory" if killed and oom_killed else told
-        return Ending(error="OutOfMemory", reason=f"out of memory: {what}", child_error=shown)
+    if _OUT_OF_MEMORY.search(shown):
+        return Ending(error="OutOfMemory", reason=f"out of memory: {told}", child_error=shown)
+    if killed:
+        # who else ends a program so: the kernel for want of memory, or a container's guard of it
+        seen = "the kernel ended a process for want of memory" if oom_killed else "flatout did not send it"
+        return Ending(
+            error="OutOfMemory",
+            reason=f"out of memory: {how}, and {seen}. Give it less to hold, or more memory",
+            child_error=shown,
+        )
     if _NEEDS_INPUT.search(shown):
         return Ending(
             error="NeedsInput",
