@@ -52,12 +52,34 @@ class Discovery:
         self._sparse: set[int] = set()
         self._stacks_seen = 0
         self._functions: set[Any] = set()
+        self._sdpa: Any = None
+        self._sdpa_called = False
 
     def start(self) -> None:
         self._patch.put_in()
+        self._watch_sdpa()
 
     def stop(self) -> None:
         self._patch.take_out()
+        self._unwatch_sdpa()
+
+    def _watch_sdpa(self) -> None:
+        """Note whether the program calls SDPA: where no fused kernel serves a case, the operator falls
+        apart into two products and a softmax, and the autograd graph no longer shows which it was.
+        """
+        functional = self.torch.nn.functional
+        plain = self._sdpa = functional.scaled_dot_product_attention
+
+        def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Any:
+            self._sdpa_called = True
+            return plain(*args, **kwargs)
+
+        functional.scaled_dot_product_attention = scaled_dot_product_attention
+
+    def _unwatch_sdpa(self) -> None:
+        if self._sdpa is not None:
+            self.torch.nn.functional.scaled_dot_product_attention = self._sdpa
+            self._sdpa = None
 
     # --- module calls
 
@@ -67,6 +89,9 @@ class Discovery:
             return original(module, *args, **kwargs)
         call = self._note(module, "call")
         self._look_at_autocast()
+        if _compiled_by_program(module):
+            # The compiler would guard on the function that it finds, and compile again without ours.
+            self._unwatch_sdpa()
         outermost = not self._stack
         parent = self._stack[-1] if self._stack else self._direct_forward(module)
         if parent is None:
@@ -143,8 +168,7 @@ class Discovery:
         if not self._graph_seen and getattr(loss, "grad_fn", None) is not None:
             self._graph_seen = True
             self.attention = attention_in_graph(loss.grad_fn)
-            if self.attention == "hand-written" and self._sdpa_in_code():
-                # Without a fused kernel for the case, the operator falls apart into just that.
+            if self.attention == "hand-written" and (self._sdpa_called or self._sdpa_configured()):
                 self.attention = "sdpa"
 
     def backward_over(self) -> None:
@@ -155,15 +179,10 @@ class Discovery:
             self._stacks_seen += 1
             process.frameworks_on_stack(self.frameworks)
 
-    def _sdpa_in_code(self) -> bool:
-        for call in self.calls.values():
-            code = getattr(type(call.module).forward, "__code__", None)
-            if code is not None and "scaled_dot_product_attention" in code.co_names:
-                return True
-            config = getattr(call.module, "config", None)
-            if getattr(config, "_attn_implementation", None) == "sdpa":
-                return True
-        return False
+    def _sdpa_configured(self) -> bool:
+        """Whether a Hugging Face model was called that is set to SDPA."""
+        configs = [getattr(call.module, "config", None) for call in self.calls.values()]
+        return any(getattr(config, "_attn_implementation", None) == "sdpa" for config in configs)
 
     # --- conclusions
 
@@ -274,11 +293,7 @@ class Discovery:
         compiled = [
             type(units.unwrap(call.module)).__name__
             for call in self.calls.values()
-            if units.is_compiled_wrapper(call.module)
-            or (
-                call.module.__dict__.get("_compiled_call_impl") is not None
-                and not isinstance(call.module.__dict__["_compiled_call_impl"], units.UnitCall)
-            )
+            if _compiled_by_program(call.module)
         ]
         dynamo = sys.modules.get("torch._dynamo.utils")
         graphs = dynamo.counters["stats"].get("unique_graphs", 0) if dynamo is not None else 0
@@ -293,6 +308,11 @@ class Discovery:
         workers = max((int(one["num_workers"]) for one in self.training.loaders_seen()), default=0)
         if workers:
             self.already["loader_workers"] = f"DataLoader with {workers} workers"
+
+
+def _compiled_by_program(module: Any) -> bool:
+    own = module.__dict__.get("_compiled_call_impl")
+    return units.is_compiled_wrapper(module) or (own is not None and not isinstance(own, units.UnitCall))
 
 
 def _cover(module: Any, trained: set[int]) -> frozenset[int]:

@@ -201,7 +201,7 @@ class Guest:
         """This process trains: open its event file. False where it may not act."""
         if self.inert:
             return False
-        if self.forked and process.is_loader_worker(self.torch):
+        if process.is_loader_worker(self.torch):
             self.inert = True
             return False
         self.file = events.EventFile(self.spec.trial_dir, process.rank(self.torch))

@@ -42,8 +42,6 @@ class Hold:
         if self.profiler is not None:
             profiler, self.profiler = self.profiler, None
             self.guest.emit(profiler.stop())
-            # Its time under the profiler says nothing.
-            self.training.next_block()
         if taken < control.granted:
             control.set_steps(self.rank, taken)
             return

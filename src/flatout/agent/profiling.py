@@ -47,9 +47,9 @@ class Profiler:
         return cls(torch, profile, "")
 
     def stop(self) -> dict[str, Any]:
-        """End, and give the ``profile`` event."""
+        """End, and give the ``profile`` event, or a ``note`` that says why there is none."""
         if self._profile is None:
-            return {"event": "profile", "missing": self._missing}
+            return {"event": "note", "note": f"no profile: {self._missing}"}
         if self._torch.cuda.is_available() and self._torch.cuda.is_initialized():
             self._torch.cuda.synchronize()
         wall = time.perf_counter() - self._start
@@ -57,7 +57,7 @@ class Profiler:
             self._profile.stop()
             return {"event": "profile", "wall_seconds": wall, **summarise(self._profile.events())}
         except Exception as error:
-            return {"event": "profile", "missing": f"{type(error).__name__}: {error}"}
+            return {"event": "note", "note": f"no profile: {type(error).__name__}: {error}"}
 
 
 def summarise(profiled: Any) -> dict[str, Any]:
