@@ -15,6 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flatout.isolation import available
+from flatout.plan import Plan
+from flatout.runners import Request, SessionEnded
+from flatout.runners.local import LocalRunner
+from flatout.runners.seen import find_interpreter
+from flatout.workload import Discovery, Workload
+
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MARK = "FLATOUT_TEST_MARK"
 
@@ -102,6 +109,31 @@ class House:
         """``flatout train`` on a command, out folder outside the working one."""
         words = ("train", "--out", str(self.out), *options, "--", *command)
         return self.flatout(*words, timeout=timeout, **environment)
+
+    def discover(self, *command: str, steps: int = 24, **environment: str) -> tuple[Discovery, str]:
+        """What the agent finds out about one untouched process; (discovery, what the program printed)."""
+        workload = Workload(
+            command=command, cwd=str(self.work), environment={**self.environment, **environment}
+        )
+        interpreter = find_interpreter(workload, out_dir=self.out, isolation="auto")
+        with LocalRunner(
+            workload=workload, interpreter=interpreter, out_dir=self.out, has_gpu=False
+        ) as runner:
+            session = runner.start(Request(key="baseline", plan=Plan(), time_limit_seconds=150))
+            try:
+                session.advance(steps)
+                session.profile()
+                outcome = session.stop()
+            except SessionEnded as ended:
+                outcome = ended.outcome
+        printed = "\n".join(path.read_text(errors="replace") for path in self.out.glob("trials/*/stdout*"))
+        assert outcome.discovery is not None, f"{outcome.error} {outcome.reason}\n{outcome.child_error}"
+        return outcome.discovery, printed
+
+    def strongest_isolation(self) -> str:
+        """``overlay``, ``landlock`` or ``redirect``: what a search here would use."""
+        ways = available(cwd=str(self.work), out_dir=self.out, home=str(self.home))
+        return ways[0].name
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start flatout in a process group of its own, to be interrupted."""

@@ -151,10 +151,10 @@ def test_interrupt_reaches_the_program(house: House) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("wrapper", ["run.sh", "isolated.sh"])
 def test_wrapper_that_hides_from_pythonpath(house: House, wrapper: str) -> None:
-    from flatout.detect import detect_host
-
-    if detect_host().isolation != "overlay":
-        pytest.skip(f"needs a mount namespace; here the strongest isolation is {detect_host().isolation}")
+    if house.strongest_isolation() != "overlay":
+        pytest.skip(
+            f"needs a mount namespace; here the strongest isolation is {house.strongest_isolation()}"
+        )
     command = str(PROGRAMS / wrapper)
     plan = planned(house, Plan(choices=(Choice(name="fused_optimizer"),)), command)
     ended = run(house, plan, command, "--steps", "10")
