@@ -371,7 +371,7 @@ def _next_command(record: Record, state: str, proved: Proved) -> str:
 
 def _notes(record: Record) -> tuple[str, ...]:
     notes = list(record.baseline.notes) if record.baseline is not None else []
-    notes += [str(event.data["reason"]) for event in record.events if event.kind == "apart"]
+    notes += [str(event.data["reason"]) for event in record.events if event.kind in ("apart", "aligned")]
     short = record.last("short")
     if short is not None:
         notes.append(

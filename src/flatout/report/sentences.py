@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flatout.report.nouns import CompileCost, Noise, TechniqueRow
 from flatout.report.record import Proved, Record
+from flatout.search.prove import effect_text
 from flatout.search.standing import Standing
 
 
@@ -72,17 +73,23 @@ def _nothing(record: Record, techniques: tuple[TechniqueRow, ...], noise: Noise 
     ]
     matters = record.row.options.gain_that_matters
     parts = []
-    if tried:
-        count = "one technique" if len(tried) == 1 else f"{len(tried)} techniques"
-        parts.append(
-            f"Nothing to change: none of {count} tried makes a step faster by {matters:.0%} or more"
+    unclear = [row for row in tried if row.reason.startswith("cannot tell")]
+    noisy = noise is not None and noise.smallest_effect is not None and noise.smallest_effect > matters
+    hidden = effect_text(noise.smallest_effect) if noise is not None and noise.smallest_effect else ""
+    if unclear and len(unclear) == len(tried):
+        names = ", ".join(row.name for row in unclear)
+        parts.append(f"Nothing proved: this machine is too noisy now to tell whether {names} would help")
+        if hidden:
+            parts.append(f"even two unchanged runs hide gains under about {hidden}")
+    elif tried:
+        what = (
+            f"{tried[0].name} does not make"
+            if len(tried) == 1
+            else f"none of {len(tried)} techniques makes"
         )
-        if len(tried) == 1:
-            parts = [
-                f"Nothing to change: {tried[0].name} does not make a step faster by {matters:.0%} or more"
-            ]
-        if noise is not None and noise.smallest_effect is not None and noise.smallest_effect > matters:
-            parts.append(f"this machine's noise hides gains under about {noise.smallest_effect:.0%}")
+        parts.append(f"Nothing to change: {what} a step faster by {matters:.0%} or more")
+        if noisy:
+            parts.append(f"this machine's noise hides gains under about {hidden}")
     elif untried:
         parts.append("Nothing proved: the budget ended before a technique could be tried")
     else:

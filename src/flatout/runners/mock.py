@@ -86,6 +86,8 @@ class MockProgram:
     spike_factor: float = 3.0
     warmup_steps: int = 3
     warmup_factor: float = 4.0
+    growth: float = 0.0
+    """Of a step's time per step, relative to the first: sequences that get longer."""
     total_steps: int | None = None
     """The program ends by itself after so many."""
     fails: str = ""
@@ -296,7 +298,7 @@ class MockSession:
                 factor *= further
         wave = math.sin(2 * math.pi * self._runner.now / program.drift_period_seconds)
         seconds = program.step_seconds * factor * self._process * math.exp(self._noise)
-        seconds *= 1.0 + program.drift * wave
+        seconds *= (1.0 + program.drift * wave) * (1.0 + program.growth * self._steps)
         if self._random.random() < program.spike_chance:
             seconds *= program.spike_factor
         if self._steps < program.warmup_steps:

@@ -15,7 +15,7 @@ from flatout.search.bench import Bench, Process
 from flatout.search.limits import find_limits
 from flatout.search.measure import LEAST_COUNTED_STEPS, Beaten, Seat, warm_up
 from flatout.search.progress import Phase
-from flatout.search.prove import Aim, prove
+from flatout.search.prove import RESIDENT, Aim, prove
 from flatout.search.record import baseline_outcome, latest
 from flatout.stats import autocorrelation_time, median
 from flatout.trial import Call, Outcome, State, Verdict
@@ -213,11 +213,9 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
     times = outcome.step_seconds
     bench.block_medians = [median(times[i : i + size]) for i in range(0, len(times) - size + 1, size)]
     if any("never came to rest" in note for note in outcome.notes):
-        bench.resident = False
-        bench.resident_note = (
-            "its step times never come to rest, so both sides start anew and take the same steps"
-        )
-        bench.note("apart", {"reason": bench.resident_note})
+        _align(bench, "its step times never come to rest")
+    for _ in bench.ledger.events(bench.search, "aligned"):
+        bench.aligned = True
     for event in bench.ledger.events(bench.search, "short"):
         bench.program_steps = int(event.data["steps"])
     for event in bench.ledger.events(bench.search, "apart"):
@@ -233,6 +231,11 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
     if limits:
         first = limits[0]
         bench.say(f"limited by {first.cause} ({first.share:.0%}): {first.evidence}", milestone=True)
+
+
+def _align(bench: Bench, why: str) -> None:
+    bench.aligned = True
+    bench.note("aligned", {"reason": f"{why}: in every comparison both sides take the same steps"})
 
 
 def _compare_again(
@@ -268,6 +271,15 @@ def _learn_noise(bench: Bench, verdict: Verdict, outcome: Outcome) -> None:
     if verdict.ratio is not None:
         bench.process_noise = abs(math.log(verdict.ratio))
         bench.block_medians += list(verdict.samples_a) + list(verdict.samples_b)
+    if (
+        verdict.ratio is not None
+        and verdict.call in (Call.BETTER, Call.WORSE)
+        and abs(verdict.ratio - 1.0) > bench.options.gain_that_matters
+        and verdict.method == RESIDENT
+    ):
+        # the first has come further than the second: what differs is where they are
+        _align(bench, f"two unchanged runs at different steps are {abs(verdict.ratio - 1):.1%} apart")
+        bench.process_noise = 0.0
     own = own_agreement_db(outcome.gradients)
     apart = f"{abs(verdict.ratio - 1):.2%} apart" if verdict.ratio is not None else "not compared"
     agree = "equal gradients" if own is None else f"gradients agreeing to {own:.0f} dB"

@@ -79,7 +79,9 @@ class Process:
 
     def profile(self) -> Profile | None:
         try:
-            return self._session.profile()
+            profile = self._session.profile()
+            self.steps += 1
+            return profile
         except SessionEnded as end:
             self._left(end.outcome)
             raise
@@ -202,6 +204,9 @@ class Bench:
         self.resident = True
         """Two processes may live side by side."""
         self.resident_note = ""
+        self.aligned = False
+        """Both sides of a comparison take the same steps of the program, since its step times change as it
+        goes on."""
         self.program_steps: int | None = None
         """Steps after which the program ends by itself, once seen."""
         self.extra_start_seconds: dict[str, float] = {}

@@ -15,7 +15,7 @@ from flatout.plan import Choice, Plan
 from flatout.search.bench import Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan, judge_start
 from flatout.search.measure import Beaten, Seat
-from flatout.search.prove import Aim, prove
+from flatout.search.prove import Aim, effect_text, prove
 from flatout.search.screen import Screened
 from flatout.search.standing import Standing
 from flatout.trial import Call, Outcome, State, Verdict
@@ -374,7 +374,7 @@ def _no_gain(verdict: Verdict) -> str:
         return verdict.reason or "too few blocks to tell"
     numbers = f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}] over {verdict.plan_a.key}"
     smallest = (
-        f"; {verdict.smallest_effect:.1%} would have been seen"
+        f"; {effect_text(verdict.smallest_effect)} would have been seen"
         if verdict.smallest_effect is not None
         else ""
     )

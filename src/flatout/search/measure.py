@@ -167,6 +167,25 @@ class Seat:
             self.process = None
 
 
+def align(a: Seat, b: Seat) -> None:
+    """Bring two warm seats to the same step of the program, by steps or a new start, whichever is shorter.
+
+    Their blocks then stay together, since both sides of a comparison take the same number of steps.
+    """
+    bench = a.bench
+    leader, other = (a, b) if a.warm().steps >= b.warm().steps else (b, a)
+    behind = leader.warm().steps - other.warm().steps
+    if behind * other.step_seconds() > bench.start_seconds(leader.plan):
+        leader.close()
+        leader.warm()
+        leader, other = (a, b) if a.warm().steps >= b.warm().steps else (b, a)
+        behind = leader.warm().steps - other.warm().steps
+    while behind > 0:
+        bench.say(f"{other.plan.key}: {behind} steps to where {leader.plan.key} is")
+        other.block(min(behind, 500), "")
+        behind = leader.warm().steps - other.warm().steps
+
+
 def _own_end(outcome: Outcome) -> bool:
     """The program came to its own end, without an error."""
     return outcome.state is State.COMPLETED and not outcome.error

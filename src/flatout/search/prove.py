@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flatout.search.bench import Bench
-from flatout.search.measure import Beaten, Seat, settle_steps, steps_of_block
+from flatout.search.measure import Beaten, Seat, align, settle_steps, steps_of_block
 from flatout.stats import RatioInterval, median, paired_ratio
 from flatout.trial import Call, Verdict
 
@@ -28,6 +28,7 @@ SLOW_PAIR_SECONDS = 5.0
 APART_LOOKS = (3, 4, 6)
 """Pairs of fresh processes."""
 APART_BLOCKS = 4
+RESIDENT = "resident pair"
 NOISY = 0.10
 """Where less than such an effect could not have been seen, nothing is said."""
 
@@ -105,6 +106,13 @@ def decide(interval: RatioInterval | None, matters: float, *, last: bool) -> Cal
     return Call.UNKNOWN if interval is None or interval.smallest_effect > NOISY else Call.SAME
 
 
+def effect_text(effect: float) -> str:
+    """``0.4%``, ``35%``, and from a doubling on ``2.5x``."""
+    if effect >= 1.0:
+        return f"{1.0 + min(effect, 99.0):.1f}x"
+    return f"{effect:.0%}" if effect >= 0.1 else f"{effect:.1%}"
+
+
 @dataclass(kw_only=True)
 class _Comparison:
     bench: Bench
@@ -118,6 +126,8 @@ class _Comparison:
         bench = self.bench
         self.a.warm()
         self.b.warm()
+        if bench.aligned:
+            align(self.a, self.b)
         step_a, step_b = self.a.step_seconds(), self.b.step_seconds()
         steps = steps_of_block(bench, max(step_a, step_b), min(step_a, step_b))
         settle = settle_steps(bench)
@@ -127,7 +137,7 @@ class _Comparison:
         def measure(seat: Seat) -> float:
             return median(seat.block(steps, self.key, settle).step_seconds)
 
-        return self._until_decided(measure, looks, pair_seconds, "resident pair")
+        return self._until_decided(measure, looks, pair_seconds, RESIDENT)
 
     def apart(self) -> Verdict:
         bench = self.bench
@@ -174,7 +184,7 @@ class _Comparison:
                 call = found if last or not aim.to_the_end else None
         interval = samples.interval(alpha)
         if call is Call.UNKNOWN and interval is not None:
-            noise = f"noise hides gains under about {interval.smallest_effect:.0%}"
+            noise = f"noise hides gains under about {effect_text(interval.smallest_effect)}"
             reason = f"{reason}; {noise}" if reason else noise
         return Verdict(
             key=self.key,
