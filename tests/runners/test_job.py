@@ -104,7 +104,15 @@ def test_a_signal_that_ends_the_program_is_told_as_shells_do(jobs: Jobs) -> None
     assert done.returncode == 128 + signal.SIGSEGV
 
 
+def test_a_plan_in_a_place_of_others_can_be_run(jobs: Jobs) -> None:
+    (jobs.folder / "out").write_text("in the way of a folder")
+    done = jobs.run("exit=5")
+    assert done.returncode == 5, done.stderr
+    assert "told: fused_optimizer is applied" in done.stderr
+
+
 def test_writes_are_real_and_the_compile_cache_is_the_plans(jobs: Jobs) -> None:
+    (jobs.folder / "out" / "cache").mkdir(parents=True)
     done = jobs.run(command=("sh", "-c", "echo x > kept; echo $TORCHINDUCTOR_CACHE_DIR"))
     assert (jobs.folder / "kept").read_text() == "x\n"
     assert done.stdout.strip() == str(jobs.folder / "out" / "cache" / "inductor")

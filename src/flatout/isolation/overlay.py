@@ -21,6 +21,7 @@ namespace only, no permission on the folder is needed, and even ``python -I`` re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -184,9 +185,9 @@ def enter(layout: Layout) -> tuple[list[Layer], list[str]]:
         if not layout.whole:
             _close_gaps(work, mounts)
         if layout.fresh_proc:
-            linux.mount(
-                "proc", work.target("/proc"), "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-            )  # fmt: skip
+            flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+            linux.mount("proc", work.target("/proc"), "proc", flags)
+            _repeat_below_proc(work, mounts, handles)
         elif layout.whole:
             linux.mount("/proc", work.target("/proc"), None, linux.MS_BIND | linux.MS_REC)
         if layout.whole:
@@ -218,8 +219,7 @@ def _lay_whole(work: _Work, mounts: list[Mount], handles: dict[str, int]) -> Non
             continue
         try:
             if is_below(path, "/proc"):
-                # a container's own /proc/meminfo and the like; its place may not exist in the fresh one
-                continue
+                continue  # see _repeat_below_proc
             if _is_kernel_place(mount) or mount.read_only:
                 work.bind(path, handles[path])
             elif mount.file:
@@ -236,6 +236,18 @@ def _lay_whole(work: _Work, mounts: list[Mount], handles: dict[str, int]) -> Non
             work.bind(path, handles[path])
             work.read_only(path, mount.flags)
             work.notes.append(f"{path} ({mount.kind}) is read-only to the program: {error}")
+
+
+def _repeat_below_proc(work: _Work, mounts: list[Mount], handles: dict[str, int]) -> None:
+    """What a container runtime laid over parts of /proc, laid over the fresh one as well.
+
+    LXC shows its own /proc/meminfo so, and the NVIDIA container toolkit its own /proc/driver/nvidia. A
+    place that the fresh /proc has not needs no cover.
+    """
+    for mount in mounts:
+        if mount.path in handles and mount.path != "/proc" and is_below(mount.path, "/proc"):
+            with contextlib.suppress(OSError):
+                work.bind(mount.path, handles[mount.path])
 
 
 def folders_to_overlay(mount: Mount, mount_points: frozenset[str], split: set[str]) -> Iterator[str]:

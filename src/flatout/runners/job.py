@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -67,7 +68,7 @@ def run_job(
     spec_path = folder / "spec.json"
     spec_path.write_text(_spec(planfile, folder, degrade).to_json(), encoding="utf-8")
     environment = dict(workload.environment)
-    if planfile.cache_dir:
+    if planfile.cache_dir and os.access(planfile.cache_dir, os.W_OK):
         for name, value in cache_environment(Path(planfile.cache_dir)).items():
             environment.setdefault(name, value)
     job = _Job(
@@ -118,16 +119,22 @@ def _way_in(interpreter: Interpreter, folder: Path, spec_path: Path) -> _Way | N
 
 
 def _folder(runs: Path) -> Path:
+    """A new folder for what flatout and the agent say to each other; a temporary one where the plan lies
+    in a place that only others may write."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
         numbers = [int(path.name) for path in runs.iterdir() if path.name.isdigit()]
         folder = runs / f"{max(numbers, default=0) + 1:04d}"
         folder.mkdir()
-    except OSError as error:
-        raise DiskFull(
-            f"{runs} cannot be written: {error.strerror}", hint="Choose another --out."
-        ) from error
-    return folder
+        return folder
+    except OSError:
+        try:
+            return Path(tempfile.mkdtemp(prefix="flatout-run-"))
+        except OSError as error:
+            raise DiskFull(
+                f"neither {runs} nor the temporary folder can be written: {error.strerror}",
+                hint="Free space, or set TMPDIR to a folder that can be written.",
+            ) from error
 
 
 def _spec(planfile: PlanFile, folder: Path, degrade: bool) -> Spec:

@@ -115,6 +115,7 @@ class LocalRunner:
         while True:
             folder = self._folder(request.key)
             session = LocalSession(self, request, folder, self.way, tell)
+            self._sessions.append(session)  # before it lives: an interrupt may come at any moment
             try:
                 session.launch()
             except IsolationError as error:
@@ -125,14 +126,12 @@ class LocalRunner:
                 self._ways[0].why_not[weaker.name] = error.message
                 tell(f"isolation by {weaker.name} does not hold: {error.message}; using {self.way.name}")
                 continue
-            self._sessions.append(session)
             return session
 
     def close(self) -> None:
         """End every session now. Safe to call twice."""
-        for session in self._sessions:
+        for session in list(self._sessions):
             session.kill()
-        self._sessions.clear()
         atexit.unregister(self.close)
 
     def __enter__(self) -> LocalRunner:
