@@ -82,6 +82,8 @@ def test_shell_scripts_and_compiled_launchers_do_not_tell(tmp_path: Path) -> Non
     script = executable(tmp_path / "run.sh", "#!/bin/sh\npython train.py\n")
     assert named(tmp_path, "./run.sh") is None
     assert named(tmp_path, "sh", str(script)) is None
+    executable(tmp_path / "bin" / "poetry", f"#!{sys.executable}\n")
+    assert named(tmp_path, "poetry", "run", "python", "x.py", PATH=str(tmp_path / "bin")) is None
 
 
 def test_what_does_not_exist_is_said_with_what_is_near(tmp_path: Path) -> None:

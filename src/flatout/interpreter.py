@@ -27,6 +27,25 @@ PACKAGES = (
     "transformers", "accelerate", "lightning", "pytorch_lightning", "numpy", "triton", "torchao",
 )  # fmt: skip
 
+_ENVIRONMENT_RUNNERS = frozenset(
+    (
+        "poetry",
+        "pipenv",
+        "conda",
+        "mamba",
+        "micromamba",
+        "pdm",
+        "hatch",
+        "rye",
+        "uv",
+        "uvx",
+        "pixi",
+        "tox",
+        "nox",
+    )
+)
+"""Python programs, some of them, that start the command under another Python than their own."""
+
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*(-dbg)?t?$")
 _TELLING_FLAGS = "IES"
 _VALUE_FLAGS = "cmWX"
@@ -165,6 +184,8 @@ def _named(words: list[str], cwd: str, environment: dict[str, str]) -> Named | N
         )
     program = find_program(words[0], cwd, environment)
     name = os.path.basename(words[0])
+    if name in _ENVIRONMENT_RUNNERS:
+        return None
     if name == "env":
         return _named_after_env(words[1:], cwd, environment)
     if _PYTHON_NAME.match(name):

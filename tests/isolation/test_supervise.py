@@ -237,6 +237,12 @@ def test_writes_are_limited(house: House, way: Way) -> None:
     assert house.scratch_folders() == []
 
 
+def test_printing_is_limited(house: House) -> None:
+    way = way_or_skip(house, "redirect")
+    told = house.run(way, "sh", "-c", "yes", write_limit_bytes=5_000_000)
+    assert told.said("ending")["why"] == "writes"
+
+
 def test_what_is_left_behind_is_told_and_ended(house: House, way: Way) -> None:
     mark = f"left-{os.getpid()}-{way.name}-{way.whole}"
     told = house.run(way, "sh", "-c", f"sh -c 'while :; do sleep 0.1; : {mark}; done' & exit 0")

@@ -45,6 +45,11 @@ def available(
         raise UsageError(
             f"no way of isolation is called {asked!r}", hint=f"Use one of: auto, {', '.join(WAYS)}."
         )
+    if not linux.supported():
+        raise IsolationError(
+            f"flatout runs trials on Linux only; this is {sys.platform}",
+            hint="Use a Linux machine or container.",
+        )
     place = choose_place(scratch, out_dir)
     found: list[Way] = []
     why_not: dict[str, str] = {}
@@ -80,9 +85,6 @@ def strongest(*, cwd: str, out_dir: Path) -> Way:
 def _try_overlay(
     cwd: str, home: str | None, base: str, in_memory: bool, why_not: dict[str, str]
 ) -> Way | None:
-    if not linux.supported():
-        why_not["overlay"] = f"it needs Linux; this is {sys.platform}"
-        return None
     request = Request(
         command=[],
         cwd=cwd,
@@ -134,8 +136,6 @@ def _probe(request: Request) -> str | None:
 
 
 def _why_no_landlock() -> str | None:
-    if not linux.supported():
-        return f"it needs Linux; this is {sys.platform}"
     try:
         linux.landlock_abi()
     except OSError as error:

@@ -38,6 +38,7 @@ from flatout.isolation import landlock, linux, overlay, processes, scratch, thro
 _TICK_SECONDS = 0.1
 _AFTER_EXIT_SECONDS = 2.0
 """What the program left behind may end on its own for this long before it is ended."""
+_PRINT_LIMIT_BYTES = 1 << 30
 _OOM_SCORE = 700
 """Under want of memory the kernel ends a trial before anything of the user's."""
 
@@ -367,10 +368,18 @@ class _Inner:
             if time.monotonic() - started > self.request.time_limit_seconds:
                 _say("ending", why="time")
                 return True
-            written = self.meter.exceeded()
+            written = self._printed_too_much() or self.meter.exceeded()
             if written is not None:
                 _say("ending", why="writes", bytes=written)
                 return True
+
+    def _printed_too_much(self) -> int | None:
+        """Bytes printed, when more than the limit: what it prints goes to files that are kept."""
+        printed = 0
+        for path in (self.request.stdout, self.request.stderr):
+            with contextlib.suppress(OSError):
+                printed += os.stat(path).st_size
+        return printed if printed > min(self.request.write_limit_bytes, _PRINT_LIMIT_BYTES) else None
 
     def _left(self) -> list[int]:
         return [entry.pid for entry in processes.descendants(os.getpid()) if entry.state != "Z"]

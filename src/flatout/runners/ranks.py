@@ -23,6 +23,7 @@ class RankLog:
         self.path = path
         self.rank = rank
         self.events: list[dict[str, Any]] = []
+        self._by_kind: dict[str, list[dict[str, Any]]] = {}
         self._offset = 0
 
     def read(self) -> bool:
@@ -37,11 +38,13 @@ class RankLog:
         self._offset += whole
         for line in data[:whole].split(b"\n"):
             if line.strip():
-                self.events.append(json.loads(line))
+                event = json.loads(line)
+                self.events.append(event)
+                self._by_kind.setdefault(str(event.get("event")), []).append(event)
         return whole > 0
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event.get("event") == kind]
+        return self._by_kind.get(kind, [])
 
     @property
     def steps(self) -> int:
