@@ -182,6 +182,10 @@ def _technique_row(
     else:
         standing, reason = Standing(decision["standing"]), str(decision["reason"])
     verdict = record.verdicts.get(str(decision["verdict"])) if decision else None
+    own = record.baseline.recompiles if record.baseline is not None else 0
+    if name == "compile" and standing is Standing.ALREADY and own:
+        assert record.baseline is not None
+        reason += f"; it recompiled {own} times in {record.baseline.steps} steps"
     evidence: dict[str, object] = {}
     for trial in record.trials_with(name):
         evidence = trial.outcome.active.get(name) or evidence
@@ -370,7 +374,7 @@ def _next_command(record: Record, state: str, proved: Proved) -> str:
 
 
 def _notes(record: Record) -> tuple[str, ...]:
-    notes = list(record.baseline.notes) if record.baseline is not None else []
+    notes = [note for trial in record.trials.values() if not trial.plan for note in trial.outcome.notes]
     notes += [str(event.data["reason"]) for event in record.events if event.kind in ("apart", "aligned")]
     short = record.last("short")
     if short is not None:

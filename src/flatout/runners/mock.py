@@ -209,8 +209,14 @@ class MockSession:
         self._counted += times
         self._losses += losses
         taken = self._steps - first
-        if not taken:
-            self._end(State.COMPLETED, "the program ended by itself")
+        if self._steps == self._runner.program.total_steps:
+            # as with a real program: its last steps are still told, and then it is gone
+            self._ended = self._outcome(
+                State.COMPLETED, f"the program ended by itself after {self._steps} steps"
+            )
+            self._leave()
+            if not taken:
+                raise SessionEnded(self._ended)
         return Block(
             first_step=first,
             step_seconds=tuple(times),

@@ -26,6 +26,8 @@ MEASURED_STEPS = 16
 LEAST_FOR_CORRELATION = 50
 """Steps: an autocorrelation of fewer is mostly noise."""
 AGAIN_PAIRS = 10
+AGAIN_SHARE = 0.15
+"""Of the whole budget."""
 AGAIN_SLOW_PAIRS = 6
 """Where one takes more than a second."""
 
@@ -94,7 +96,14 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     trial = latest(bench.trials, "again")
     if verdict is None or trial is None:
         pairs = AGAIN_PAIRS if bench.baseline_step_seconds < 0.12 else AGAIN_SLOW_PAIRS
-        aim = Aim(alpha=1.0 - bench.options.confidence, matters=0.0, looks=(pairs,), to_the_end=True)
+        aim = Aim(
+            alpha=1.0 - bench.options.confidence,
+            matters=0.0,
+            looks=(pairs,),
+            to_the_end=True,
+            limit_seconds=AGAIN_SHARE * bench.options.budget_seconds,
+            least=2,
+        )
         try:
             verdict, outcome = _compare_again(bench, key, baseline, again, aim)
         except Beaten as beaten:

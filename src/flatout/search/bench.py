@@ -49,6 +49,8 @@ class Process:
         """Recompiles counted when its warm-up was over."""
         self.alive = True
         self.recorded = False
+        self._own_end: Outcome | None = None
+        """Set where the program ended between two calls; its trial is then written by record or close."""
 
     @property
     def discovery(self) -> Discovery | None:
@@ -87,12 +89,19 @@ class Process:
             raise
 
     def peek(self) -> Outcome:
-        """What it has shown so far."""
+        """What it has shown so far; everything, where the program has just come to its own end."""
+        if self._own_end is not None:
+            return self._own_end
         try:
             return self._session.peek()
         except SessionEnded as end:
-            self._left(end.outcome)
-            raise
+            if not came_to_its_end(end.outcome):
+                self._left(end.outcome)
+                raise
+            self.alive = False
+            self._own_end = end.outcome
+            self._bench.program_ended(self.steps, end.outcome)
+            return end.outcome
 
     def record(self, outcome: Outcome) -> Trial:
         """Write its trial while it still lives: what it was started for is known."""
@@ -103,7 +112,10 @@ class Process:
 
     def close(self) -> None:
         """End it in an orderly way and write its trial, if that is not done. Safe to call twice."""
-        if self.alive:
+        if self._own_end is not None:
+            self._left(self._own_end)
+            self._own_end = None
+        elif self.alive:
             try:
                 outcome = self._session.stop()
             except SessionEnded as end:
@@ -112,7 +124,10 @@ class Process:
 
     def fail(self, reason: str, error: str) -> None:
         """End it and write it down as failed for a reason that only the search sees."""
-        if self.alive:
+        if self._own_end is not None:
+            self._left(replace(self._own_end, state=State.FAILED, reason=reason, error=error))
+            self._own_end = None
+        elif self.alive:
             try:
                 outcome = self._session.stop()
             except SessionEnded as end:
@@ -144,6 +159,11 @@ class Process:
             started=self._started,
             seconds=self._bench.clock() - self._began,
         )
+
+
+def came_to_its_end(outcome: Outcome) -> bool:
+    """The program ended by itself, without an error."""
+    return outcome.state is State.COMPLETED and not outcome.error
 
 
 class Bench:

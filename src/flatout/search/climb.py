@@ -6,6 +6,7 @@ it. A gain small enough to be one lucky process is proved again with two fresh o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
@@ -14,7 +15,7 @@ from flatout.guard.curves import judge_losses
 from flatout.plan import Choice, Plan
 from flatout.search.bench import Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan, judge_start
-from flatout.search.measure import Beaten, Seat
+from flatout.search.measure import Beaten, Seat, steps_of_block
 from flatout.search.prove import Aim, effect_text, prove
 from flatout.search.screen import Screened
 from flatout.search.standing import Standing
@@ -84,7 +85,17 @@ class Climb:
         start = 0.0 if seat is not None and _alive(seat) else bench.start_seconds(plan)
         if not _alive(self.best):
             start += bench.start_seconds(self.best.plan)
-        return start + 6 * self.pair_seconds()
+        return start + 6 * self.pair_seconds() + self._restart_seconds(plan)
+
+    def _restart_seconds(self, plan: Plan) -> float:
+        """Where the program is so short that one comparison takes several of its runs."""
+        bench = self.bench
+        if bench.program_steps is None:
+            return 0.0
+        step = bench.baseline_step_seconds
+        usable = bench.program_steps - max(2, bench.program_steps // 5)
+        runs = math.ceil(6 / max(1, usable // steps_of_block(bench, step, step))) - 1
+        return runs * (bench.start_seconds(plan) + bench.start_seconds(self.best.plan))
 
     def fair_seconds(self) -> float:
         """What measuring one candidate may take: so much that the others can still be tried."""

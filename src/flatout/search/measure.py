@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
-from flatout.search.bench import Bench, Process
+from flatout.search.bench import Bench, Process, came_to_its_end
 from flatout.stats import block_steps, median, steady
 from flatout.trial import Block, Outcome, State
 
@@ -122,11 +122,13 @@ class Seat:
         """The process, started and warmed up if there is none. Beaten when that fails."""
         known = self.bench.program_steps
         while self.process is None or not self.process.alive:
+            if self.process is not None:
+                self.process.close()
             self.process = self.bench.start(self.key, self.plan, reserve_seconds=self.reserve_seconds)
             try:
                 warm_up(self.bench, self.process)
             except SessionEnded as end:
-                if not _own_end(end.outcome):
+                if not came_to_its_end(end.outcome):
                     raise Beaten(self, end.outcome) from end
                 if known == self.bench.program_steps:
                     raise Beaten(self, _too_short(end.outcome)) from end
@@ -147,7 +149,7 @@ class Seat:
                 if len(block.step_seconds) >= max(1, (steps - 1) // 2):
                     return block
             except SessionEnded as end:
-                if not _own_end(end.outcome):
+                if not came_to_its_end(end.outcome):
                     raise Beaten(self, end.outcome) from end
             process.close()
             self.restarts += 1
@@ -184,11 +186,6 @@ def align(a: Seat, b: Seat) -> None:
         bench.say(f"{other.plan.key}: {behind} steps to where {leader.plan.key} is")
         other.block(min(behind, 500), "")
         behind = leader.warm().steps - other.warm().steps
-
-
-def _own_end(outcome: Outcome) -> bool:
-    """The program came to its own end, without an error."""
-    return outcome.state is State.COMPLETED and not outcome.error
 
 
 def _too_short(outcome: Outcome) -> Outcome:

@@ -68,7 +68,10 @@ class Aim:
     reserve_seconds: float = 0.0
     """Of the budget, not to be touched."""
     limit_seconds: float = math.inf
-    """What measuring may take once both sides are warm; the least number of pairs is taken in any case."""
+    """What measuring may take once both sides are warm. The first look's pairs are taken in any case, as
+    long as the budget itself lasts."""
+    least: int | None = None
+    """Pairs that are taken whatever ``limit_seconds``; None: those of the first look."""
 
 
 def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
@@ -167,8 +170,11 @@ class _Comparison:
         started = bench.clock()
         while call is None:
             spent = bench.clock() - started
-            room = min(bench.left() - aim.reserve_seconds, aim.limit_seconds - spent)
-            if samples.pairs >= looks[0] and room < pair_seconds:
+            out_of_budget = bench.left() - aim.reserve_seconds < pair_seconds
+            share_used = (
+                samples.pairs >= (aim.least or looks[0]) and aim.limit_seconds - spent < pair_seconds
+            )
+            if samples.pairs and (out_of_budget or share_used):
                 reason = "the budget ended this comparison early"
                 call = decide(samples.interval(alpha), aim.matters, last=True)
                 break
