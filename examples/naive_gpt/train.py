@@ -118,8 +118,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train a small GPT on additions.")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--batch-size", type=int, help="windows a step (GPU 16, CPU 4)")
-    parser.add_argument("--context", type=int, help="characters a window (GPU 1024, CPU 256)")
+    parser.add_argument("--batch-size", type=int, help="windows a step (GPU 16, CPU 2)")
+    parser.add_argument("--context", type=int, help="characters a window (GPU 1024, CPU 512)")
     parser.add_argument("--layers", type=int, help="GPU 12, CPU 2")
     parser.add_argument("--width", type=int, help="GPU 768, CPU 64")
     parser.add_argument("--heads", type=int, help="GPU 12, CPU 4")
@@ -129,8 +129,8 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=Path(__file__).parent / "out" / "checkpoint.pt")
     args = parser.parse_args()
     on_gpu = args.device.startswith("cuda")
-    batch_size = args.batch_size or (16 if on_gpu else 4)
-    context = args.context or (1024 if on_gpu else 256)
+    batch_size = args.batch_size or (16 if on_gpu else 2)
+    context = args.context or (1024 if on_gpu else 512)
 
     torch.manual_seed(args.seed)
     model = Gpt(
