@@ -12,7 +12,7 @@ from .hosts import PROGRAM, program
 GOOD = {
     "tf32": {"precision": "high", "seen_at_steps": {"high": 3}},
     "bf16": {"frameworks": [], "regions_opened": 3, "matmul_dtypes": {"bfloat16": 24, "float32": 1}},
-    "sdpa": {"rewritten": 12, "runs_of_rewritten_graphs": 3, "left": []},
+    "sdpa": {"calls": 3, "rewritten": 12, "runs_of_rewritten_graphs": 3, "left": []},
     "compile": {"calls": 3, "graphs": 1, "last_call_compiled": True, "recompiles": 0},
     "fused_optimizer": {
         "optimizers": [{"class_name": "AdamW", "groups": 2, "fused_groups": 2}],
@@ -28,6 +28,7 @@ BAD = [
     ("bf16", {"matmul_dtypes": {}}, "no matrix product was seen"),
     ("bf16", {"matmul_dtypes": {"float32": 24}}, "24 in float32"),
     ("sdpa", {"rewritten": 0, "left": [{"where": "a.py:1", "reason": "used twice"}]}, "used twice"),
+    ("sdpa", {"calls": 0, "switched": ["LlamaForCausalLM"]}, "no training call"),
     ("sdpa", {"runs_of_rewritten_graphs": 0}, "no rewritten graph has run"),
     ("sdpa", {"mask_changed": "the mask bias was changed"}, "was changed"),
     ("compile", {"calls": 0}, "no training call"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 
 import pytest
@@ -90,6 +91,42 @@ def test_with_compile_the_rewrite_is_a_pass_of_its_backend():
     assert acts[0].evidence()["rewritten"] == 2
     assert acts[0].evidence()["runs_of_rewritten_graphs"] == 1
     assert acts[1].evidence()["last_call_compiled"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["torch.compile", "module.compile", "layer.compile"])
+def test_a_program_that_compiles_itself_keeps_its_own_compiler(how):
+    module = Two()
+    x = torch.randn(2, 6, forms.WIDTH)
+    wanted = train_step(module, module, x)
+    inductor = importlib.import_module("torch._inductor.compile_fx")
+    plain, compiled = inductor.compile_fx, []
+    _, (act,) = make_acts(sdpa.Act)
+    try:
+        if how == "torch.compile":
+            call = wrapped([act], torch.compile(module))
+        elif how == "module.compile":
+            module.compile()
+            call = wrapped([act], module, module._compiled_call_impl)
+        else:
+            for layer in module.layers:
+                layer.compile()
+            call = wrapped([act], module)
+        patched = inductor.compile_fx
+        assert patched is not plain
+
+        def counting(*args, **kwargs):
+            compiled.append(1)
+            return patched(*args, **kwargs)
+
+        inductor.compile_fx = counting
+        found = train_step(call, module, x)
+    finally:
+        inductor.compile_fx = plain
+    for have, want in zip(found, wanted):
+        torch.testing.assert_close(have, want, rtol=2e-5, atol=2e-6)
+    assert compiled and act.evidence()["rewritten"] >= 1
+    assert act.evidence()["runs_of_rewritten_graphs"] >= 1
 
 
 @pytest.mark.parametrize("replace", [False, True], ids=["in place", "another tensor"])

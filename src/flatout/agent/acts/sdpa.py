@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any, Callable
 
 from ..refused import Refused
 from .attention_rewrite import rewrite_attention
 from .base import Act as _Base
-from .graph_backend import Backend, capture
+from .graph_backend import Backend, capture, quiet
 from .graph_mask import kept_tensors
 from .mask_guard import guarded
 
@@ -36,6 +37,7 @@ class Act(_Base):
         self._changed = ""
         self._calls = 0
         self._runs_of_rewritten = 0
+        self._in_inductor = False
 
     def on_torch(self, torch: Any) -> None:
         self.context.graph_passes.append(self._rewrite)
@@ -46,9 +48,13 @@ class Act(_Base):
         self._switched.extend(_switch_hugging_face(unit.module))
         if "compile" in self.context.acts:
             plain = call
+        elif _compiled_by_program(unit.module, call):
+            # Capturing it once more would take the program's own compiled code away.
+            self._rewrite_for_inductor()
+            plain = call
         elif self._switched:
             # Nothing is left to rewrite, and running through a graph costs time.
-            return call
+            plain = call
         else:
             if self._backend is None:
                 self._backend = Backend(self.context, _as_it_stands)
@@ -59,6 +65,28 @@ class Act(_Base):
             return plain(*args, **kwargs)
 
         return training_call
+
+    def _rewrite_for_inductor(self) -> None:
+        """Put the rewrite before the compiler that the program itself uses."""
+        if self._in_inductor:
+            return
+        self._in_inductor = True
+        with quiet():
+            from torch._inductor import compile_fx as inductor
+
+        plain = inductor.compile_fx
+
+        @functools.wraps(plain)
+        def compile_fx(graph_module: Any, example_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if not hasattr(graph_module, "graph") or not hasattr(graph_module, "meta"):
+                return plain(graph_module, example_inputs, *args, **kwargs)
+            with quiet():
+                self._rewrite(graph_module, example_inputs)
+            guard = graph_module.meta.pop("flatout_guard", None)
+            run = plain(graph_module, example_inputs, *args, **kwargs)
+            return run if guard is None else guard(run)
+
+        inductor.compile_fx = compile_fx
 
     def _rewrite(self, graph_module: Any, example_inputs: Any) -> int:
         torch = self.context.torch
@@ -109,6 +137,19 @@ class Act(_Base):
             "runs_of_rewritten_graphs": self._runs_of_rewritten,
             "mask_changed": self._changed,
         }
+
+
+def _compiled_by_program(module: Any, call: Callable[..., Any]) -> bool:
+    """Whether the program compiles this call, its module, or a module inside."""
+    if hasattr(call, "_torchdynamo_orig_callable"):
+        return True
+    for child in module.modules():
+        if "_orig_mod" in child._modules:
+            return True
+        own = child.__dict__.get("_compiled_call_impl") if child is not module else None
+        if own is not None and hasattr(own, "_torchdynamo_orig_callable"):
+            return True
+    return False
 
 
 def _as_it_stands(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:

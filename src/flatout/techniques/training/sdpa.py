@@ -68,6 +68,8 @@ class Sdpa:
     def active(self, evidence: dict[str, object], discovery: Discovery) -> str | None:
         if evidence.get("mask_changed"):
             return str(evidence["mask_changed"])
+        if not evidence.get("calls"):
+            return "no training call went through it"
         if evidence.get("switched"):
             return None
         if not evidence.get("rewritten"):
