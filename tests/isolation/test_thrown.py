@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from flatout.isolation import landlock
 from flatout.isolation.landlock import copy_tree
 from flatout.isolation.thrown import Write, bytes_on_disk, summarise, written_in_folder
 
@@ -35,6 +38,27 @@ def test_new_changed_and_deleted_files_of_a_copy(tmp_path: Path) -> None:
         for write in written_in_folder(str(copy), "/w", copied.stamps)
     }
     assert found == {("/w/changed", 8, False), ("/w/gone", 0, True), ("/w/sub/new", 5, False)}
+
+
+def test_large_files_environments_and_outer_links_are_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, copy = tmp_path / "real", tmp_path / "elsewhere" / "copy"
+    (real / "venv").mkdir(parents=True)
+    (real / "venv" / "pyvenv.cfg").write_text("")
+    (real / "large").write_bytes(b"x" * 2000)
+    (real / "inner").symlink_to("large")
+    (real / "outer").symlink_to("../data")
+    (tmp_path / "data").write_text("beside it")
+    copy.parent.mkdir()
+    monkeypatch.setattr(landlock, "LARGEST_COPIED_FILE_BYTES", 1000)
+    copied = copy_tree(str(real), str(copy))
+    assert (copy / "large").read_bytes() == b"x" * 2000
+    assert (copy / "inner").readlink() == Path("large")
+    assert (copy / "outer").read_text() == "beside it"
+    assert (copy / "venv").readlink() == real / "venv"
+    assert copied.bytes == 0
+    assert list(written_in_folder(str(copy), "/w", copied.stamps)) == []
 
 
 def test_space_is_measured_in_blocks_not_in_lengths(tmp_path: Path) -> None:

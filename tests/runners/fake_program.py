@@ -76,6 +76,8 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
             time.sleep(1000)
         if taken == int(options.get("write", "-1")):
             Path("checkpoint.bin").write_bytes(b"x" * int(options.get("bytes", "1000")))
+        if taken == 4 and "outside" in options:
+            Path(options["outside"]).write_text("written")
         if taken >= control.granted:
             emit("block", first_step=first, steps=len(times), step_seconds=[None, *times[1:]],
                  losses=[[first + place, 1.0 / (first + place)] for place in range(len(times))],

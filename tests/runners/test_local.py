@@ -14,7 +14,8 @@ from flatout.errors import IsolationError
 from flatout.host import Interpreter
 from flatout.plan import Choice, Plan
 from flatout.runners import Request, SessionEnded
-from flatout.runners.local import LocalRunner, LocalSession
+from flatout.runners.local import LocalRunner
+from flatout.runners.session import LocalSession
 from flatout.trial import Outcome, State
 from flatout.workload import Discovery, Workload
 from isolation.house import House, marked_processes, tree_hash, wait_for
@@ -228,7 +229,7 @@ def test_a_weaker_way_is_taken_when_the_stronger_does_not_hold(
     start = LocalSession.launch
 
     def launch(session: LocalSession) -> None:
-        if session._way.name == stronger:
+        if session._runner.way.name == stronger:
             raise IsolationError("it was taken away")
         start(session)
 
@@ -239,6 +240,28 @@ def test_a_weaker_way_is_taken_when_the_stronger_does_not_hold(
     assert one.way.why_not[stronger] == "it was taken away"
     assert any("it was taken away" in line for line in told)
     assert session.advance(2).steps == 2
+
+
+def test_a_write_that_landlock_forbids_leads_to_redirection(
+    runner: Runners, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatout.isolation import choose
+
+    monkeypatch.setattr(choose, "_try_overlay", lambda *_: None)
+    outside = house.root / "outside.txt"
+    one = runner(f"outside={outside}")
+    if one.way.name != "landlock":
+        pytest.skip(f"no Landlock here: {one.way.why_not}")
+    told: list[str] = []
+    session = one.start(request(), told.append)
+    assert session.advance(2).first_step == 1
+    block = session.advance(8)
+    assert (block.first_step, block.steps) == (3, 8), "the new process took the earlier steps as well"
+    outcome = session.stop()
+    assert outcome.isolation == "redirect" and not outside.exists()
+    assert (str(outside), 7) in outcome.thrown_away
+    assert any("outside.txt" in line for line in told), told
+    assert one.start(request()).stop().isolation == "redirect", "later trials begin there"
 
 
 def test_flags_that_keep_the_agent_out(runner: Runners) -> None:

@@ -23,6 +23,8 @@ FICLONE = 0x40049409
 """ioctl of btrfs, XFS and bcachefs: share the blocks of another file until one of the two is written."""
 
 MOST_COPY_BYTES = 4 << 30
+LARGEST_COPIED_FILE_BYTES = 64 << 20
+"""A larger one is data or weights, mostly read: a link to it, which cannot be written through."""
 MOST_COPY_FILES = 200_000
 MOST_SHADOW_LINKS = 50_000
 
@@ -73,19 +75,29 @@ def _is_environment(folder: str) -> bool:
     return os.path.exists(f"{folder}/pyvenv.cfg") or os.path.isdir(f"{folder}/conda-meta")
 
 
-def _clone_or_copy(source: str, target: str) -> None:
+def _clone_or_copy(source: str, target: str, size: int) -> int:
+    """Bytes that were copied: none where blocks are shared or a large file is linked."""
+    copied = 0
     with open(source, "rb") as old, open(target, "xb") as new:
         try:
             fcntl.ioctl(new.fileno(), FICLONE, old.fileno())
         except OSError:
-            shutil.copyfileobj(old, new, 1 << 20)
+            if size <= LARGEST_COPIED_FILE_BYTES:
+                shutil.copyfileobj(old, new, 1 << 20)
+                copied = size
+            else:
+                os.unlink(target)
+                os.symlink(source, target)
+                return 0
     shutil.copystat(source, target)
+    return copied
 
 
 def copy_tree(
     source: str, target: str, *, leave_out: tuple[str, ...] = (), most_bytes: int = MOST_COPY_BYTES
 ) -> Copied:
-    """Copy a working folder, links as links, environments and ``.git`` as links to the real ones.
+    """Copy a working folder, links as links, and environments, ``.git`` and large files as links to
+    the real ones.
 
     A relative link that leaves the folder is made absolute, to lead where it led. Raises CannotCopy when
     the folder cannot be read, or when it holds more than ``most_bytes``.
@@ -114,13 +126,12 @@ def copy_tree(
                         os.mkdir(place)
                         pending.append(inner)
                 elif stat.S_ISREG(entry.stat().st_mode):
-                    total += entry.stat().st_size
+                    total += _clone_or_copy(entry.path, place, entry.stat().st_size)
                     if total > most_bytes or len(stamps) > MOST_COPY_FILES:
                         raise CannotCopy(
                             f"the working folder {source} holds more than {most_bytes >> 20:,} MiB or "
                             f"{MOST_COPY_FILES:,} files, too much to copy for every trial"
                         )
-                    _clone_or_copy(entry.path, place)
                     stamps[inner] = _stamp(place)
             except OSError as error:
                 raise CannotCopy(f"{entry.path} cannot be copied: {error.strerror}") from error

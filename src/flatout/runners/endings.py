@@ -120,6 +120,11 @@ def headline(child_error: str) -> str:
     return lines[-1].strip()[:300] if lines else ""
 
 
+def is_about_permission(text: str) -> bool:
+    """It tells of a write that was forbidden."""
+    return _FORBIDDEN.search(text) is not None
+
+
 def crash(
     *,
     code: int | None,
@@ -172,7 +177,7 @@ def crash(
             error="WroteTooMuch", reason=f"no space is left for what it writes: {told}", child_error=shown
         )
     reason = f"it failed on its own: {told}"
-    if isolation != "overlay" and _FORBIDDEN.search(shown):
+    if isolation != "overlay" and is_about_permission(shown):
         reason += (
             f". Isolation by {isolation} forbids writing outside the working folder; if that is the cause, "
             "write below it, or use --isolation redirect"

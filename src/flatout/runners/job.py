@@ -25,12 +25,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from flatout.agent.protocol import Spec, pth_line
+from flatout.agent.protocol import Spec
 from flatout.errors import CommandNotFound, DiskFull, TechniqueInactive
 from flatout.host import Interpreter
 from flatout.isolation import entrance, linux, processes
 from flatout.planfile import PlanFile
-from flatout.runners.local import BOOTSTRAP, agent_environment, cache_environment
+from flatout.runners.entrances import agent_environment, cache_environment, pth_text
 from flatout.runners.ranks import Ranks
 from flatout.workload import Workload
 
@@ -109,7 +109,7 @@ def _way_in(interpreter: Interpreter, folder: Path, spec_path: Path) -> _Way | N
         pth_folder = folder / "pth"
         pth_folder.mkdir()
         pth = pth_folder / "flatout_agent.pth"
-        pth.write_text(pth_line(str(BOOTSTRAP), str(spec_path)), encoding="utf-8")
+        pth.write_text(pth_text(spec_path), encoding="utf-8")
         for path in filter(os.path.isdir, interpreter.site_packages):
             site = os.path.realpath(path)
             for user_namespace in (False, True) if os.geteuid() == 0 else (True,):
@@ -226,7 +226,6 @@ class _Job:
             if linux.supported():
                 # a job must not go on unwatched when flatout is killed; SIGTERM lets it save
                 linux.die_with_parent(signal.SIGTERM)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
         sys.stdout.flush()
