@@ -115,3 +115,11 @@ def test_names():
     assert kind_of("aten::bmm") == "compute"
     assert kind_of("aten::native_layer_norm") == "memory"
     assert kind_of("Memcpy HtoD") == "memory"
+
+
+def test_a_program_that_compiles_again_at_every_step():
+    operators = (("PythonDispatchMode", 226, 0.7), ("aten::addmm", 16, 0.009))
+    profile = Profile(wall_seconds=0.75, device_busy_seconds=0.74, operators=operators)
+    first = limits(profile, step=0.75, discovery=DISCOVERY)[0]
+    assert first.cause == "compiling"
+    assert first.techniques == ("compile",)

@@ -255,12 +255,18 @@ def _limits(record: Record) -> tuple[Limit, ...]:
     if baseline is None or baseline.discovery is None:
         return ()
     catalogue = record.last("catalogue")
+    decided = record.per_name("decided")
+    useless = {
+        name for name, data in decided.items() if data["standing"] in (Standing.UNFIT, Standing.ALREADY)
+    }
     return find_limits(
         baseline.profile,
         step_seconds=median(baseline.step_seconds),
         loader_wait_seconds=baseline.loader_wait_seconds_per_step,
         discovery=baseline.discovery,
-        techniques=catalogue.data if catalogue is not None else (),
+        techniques=[name for name in catalogue.data if name not in useless]
+        if catalogue is not None
+        else (),
     )
 
 

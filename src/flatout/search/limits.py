@@ -22,7 +22,8 @@ class Limit:
     """One thing that limits the untouched program. The first of a report costs the most."""
 
     cause: str
-    """``loader``, ``launches``, ``compute``, ``memory``, ``attention``, ``optimizer`` or ``host``."""
+    """``loader``, ``launches``, ``compute``, ``memory``, ``attention``, ``optimizer``, ``host`` or
+    ``compiling`` (the program's own compile, again and again)."""
     seconds_per_step: float
     share: float
     """Of the step, 0 to 1."""
@@ -49,10 +50,12 @@ ADDRESSED_BY = {
     "attention": ("sdpa", "bf16", "compile"),
     "optimizer": ("fused_optimizer",),
     "host": ("compile",),
+    "compiling": ("compile",),
 }
 
 _KINDS = (
     # first match wins; names of CUDA kernels and of PyTorch's operators
+    ("compiling", r"PythonDispatchMode|dynamo|compile_fx|inductor.*compile|FakeTensor|fakify|aot_"),
     ("optimizer", r"multi_tensor|_foreach_|fused_adam|fused_sgd|adam|lamb|addcdiv|addcmul|lerp"),
     ("attention", r"flash|fmha|attention|sdpa|softmax|masked_fill|tril"),
     (
@@ -170,7 +173,7 @@ def _split_work(
     found: dict[str, tuple[float, str]] = {}
     if not total:
         return found
-    for kind in ("compute", "attention", "optimizer", "memory"):
+    for kind in ("compute", "attention", "optimizer", "memory", "compiling"):
         mine = [row for row in rows if kind_of(row[0]) == kind]
         if not mine:
             continue
