@@ -39,6 +39,7 @@ OWN = HERE.parent / "tests" / "programs"
 EXAMPLES = HERE.parent / "examples"
 AGENT_BAR_SECONDS = 0.2e-3
 AGENT_BAR_SHARE = 0.005
+TIMED_BLOCKS = 5
 RECORDED = re.compile(r"RECORDED (\d+) (\S+)")
 
 
@@ -86,43 +87,51 @@ def untouched(program: Program, *, backwards: int, seeded: bool, limit_seconds: 
     return losses
 
 
-def under_flatout(program: Program, *, steps: int, seeded: bool, out: Path) -> tuple[list[str], Any]:
-    """(losses, outcome) of the program under the agent with an empty plan and no seeding."""
+def under_flatout(
+    program: Program, *, steps: int, seeded: bool, out: Path
+) -> tuple[list[str], list[Any], Any]:
+    """(losses, timed blocks, outcome) under the agent with an empty plan and no seeding."""
     from flatout.runners import SessionEnded
 
     environment = program.surroundings(backwards=None, seeded=seeded)
+    blocks = []
     with runner_for(program.command, cwd=program.folder, environment=environment, out=out) as runner:
         session = runner.start(request("baseline"))
         try:
             # Discovery's hooks are gone after the first steps; what is timed is what a trial times.
             session.advance(steps)
-            session.advance(steps)
+            for _ in range(TIMED_BLOCKS):
+                blocks.append(session.advance(max(3, steps // 2)))
             outcome = session.stop()
         except SessionEnded as ended:
             outcome = ended.outcome
     texts = [path.read_text(errors="replace") for path in sorted(out.glob("trials/*/stderr*"))]
-    return recorded("\n".join(texts)), outcome
+    return recorded("\n".join(texts)), blocks, outcome
 
 
 def compare(program: Program, *, steps: int, seeded: bool, out: Path) -> dict[str, Any]:
     """One program's line."""
-    found, outcome = under_flatout(program, steps=steps, seeded=seeded, out=out)
+    found, blocks, outcome = under_flatout(program, steps=steps, seeded=seeded, out=out)
     if not found:
         return {"ok": False, "reason": outcome.reason, "child_error": outcome.child_error[-600:]}
     first = untouched(program, backwards=len(found), seeded=seeded, limit_seconds=300)
     second = untouched(program, backwards=len(found), seeded=seeded, limit_seconds=300)
-    step_seconds = statistics.median(outcome.step_seconds) if outcome.step_seconds else None
+    times = [seconds for block in blocks for seconds in block.step_seconds]
+    step_seconds = statistics.median(times) if times else None
+    # The median of the blocks: on a busy machine the agent is put aside like everybody else.
+    own = statistics.median(block.agent_seconds / block.steps for block in blocks) if blocks else None
     bar = max(AGENT_BAR_SECONDS, AGENT_BAR_SHARE * (step_seconds or 0.0))
     equal = found == first
     return {
-        "ok": equal and outcome.agent_seconds_per_step <= bar and step_seconds is not None,
+        "ok": equal and own is not None and own <= bar,
         "equal": equal,
         "repeats": first == second,
         "losses": len(found),
         "differ_at": next((i for i, (a, b) in enumerate(zip(found, first, strict=True)) if a != b), None),
         "step_seconds": step_seconds,
-        "agent_seconds_per_step": outcome.agent_seconds_per_step,
+        "agent_seconds_per_step": own,
         "agent_bar_seconds": bar,
+        "agent_seconds_per_step_with_discovery": outcome.agent_seconds_per_step,
         "isolation": outcome.isolation,
         "reason": outcome.reason,
     }
@@ -167,7 +176,9 @@ def main() -> int:
     for action in parser._actions:
         if action.dest == "root":
             action.required = False
-    parser.add_argument("--steps", type=int, default=12, help="of each of two blocks")
+    parser.add_argument(
+        "--steps", type=int, default=12, help="before timing; twice to three times as many are timed"
+    )
     arguments = parser.parse_args()
     work = arguments.work or Path(tempfile.mkdtemp(prefix="flatout-empty-"))
     work.mkdir(parents=True, exist_ok=True)
