@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -276,8 +277,10 @@ def _noise(record: Record) -> Noise | None:
     if verdict is None or trial is None:
         return None
     seen = trial.outcome.gradients
-    theirs = dict(record.baseline.losses) if record.baseline is not None else {}
-    common = [(theirs[step], loss) for step, loss in trial.outcome.losses if step in theirs]
+    theirs = _by_step(record.baseline.losses) if record.baseline is not None else {}
+    ours = _by_step(trial.outcome.losses)
+    # the last step of the shorter one may be half told
+    common = [(theirs[step], ours[step]) for step in sorted(theirs.keys() & ours.keys())][:-1]
     spread = relative_spread(verdict.samples_a) if verdict.samples_a else None
     own = own_agreement_db(seen)
     note = (
@@ -292,14 +295,18 @@ def _noise(record: Record) -> Noise | None:
         block_spread=spread,
         gradients_db=own,
         gradients_equal=seen.equal if seen is not None and seen.compared else None,
-        losses_equal=all(_same(a, b) for a, b in common) if common else None,
+        losses_equal=all(a == b for a, b in common) if common else None,
         smallest_effect=verdict.smallest_effect,
         note=note,
     )
 
 
-def _same(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))
+def _by_step(losses: Iterable[tuple[int, float]]) -> dict[int, list[str]]:
+    """Step -> its losses (one per backward) as text, in which NaN equals itself."""
+    found: dict[int, list[str]] = {}
+    for step, loss in losses:
+        found.setdefault(step, []).append(repr(loss))
+    return found
 
 
 def _compile_cost(record: Record, proved: Proved) -> CompileCost | None:
