@@ -73,7 +73,7 @@ def _dataclass(kind: Any, data: Any) -> Any:
     if not isinstance(data, dict):
         raise ValueError(f"expected a table for {kind.__name__}, not {data!r}")
     hints = _hints(kind)
-    values = {}
+    values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         if field.name not in data:
             if _required(field) and type(None) in typing.get_args(hints[field.name]):
