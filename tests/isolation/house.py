@@ -13,7 +13,7 @@ from pathlib import Path
 from flatout.isolation import Way, available
 from flatout.isolation.choose import covered_places
 from flatout.isolation.client import Supervised
-from flatout.isolation.supervise import Request
+from flatout.isolation.request import Request
 
 
 def tree_hash(*folders: Path) -> str:

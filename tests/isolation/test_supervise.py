@@ -210,7 +210,7 @@ def test_kill_9_of_flatout_ends_everything_and_removes_the_scratch(house: House,
     script = house.root / "starts.py"
     script.write_text(
         "import time\nfrom flatout.isolation.client import Supervised\n"
-        f"from flatout.isolation.supervise import Request\ns = Supervised({request!r})\n"
+        f"from flatout.isolation.request import Request\ns = Supervised({request!r})\n"
         "s.wait_until_started()\nprint('started', flush=True)\ntime.sleep(300)\n"
     )
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as flatout:

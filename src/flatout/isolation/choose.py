@@ -10,8 +10,8 @@ from pathlib import Path
 from flatout.errors import IsolationError, UsageError
 from flatout.isolation import linux
 from flatout.isolation.client import Supervised
+from flatout.isolation.request import Request
 from flatout.isolation.scratch import choose_place
-from flatout.isolation.supervise import Request
 
 WAYS = ("overlay", "landlock", "redirect")
 """Strongest first."""

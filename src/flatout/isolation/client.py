@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.errors import IsolationError
-from flatout.isolation.supervise import Request
+from flatout.isolation.request import Request
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _START = (

@@ -25,15 +25,15 @@ import errno
 import json
 import os
 import resource
-import select
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from flatout.isolation import landlock, linux, overlay, processes, scratch, thrown, trackers
+from flatout.isolation.meter import WriteMeter
+from flatout.isolation.request import Lines, Request
 
 _TICK_SECONDS = 0.1
 _AFTER_EXIT_SECONDS = 2.0
@@ -43,42 +43,12 @@ _OOM_SCORE = 700
 """Under want of memory the kernel ends a trial before anything of the user's."""
 
 
-@dataclass(kw_only=True)
-class Request:
-    """What to start and how, as flatout sends it."""
-
-    command: list[str]
-    """Empty: set the isolation up, say so, and end."""
-    cwd: str
-    environment: dict[str, str]
-    stdout: str
-    stderr: str
-    way: str
-    """``overlay``, ``landlock`` or ``redirect``."""
-    scratch_base: str
-    in_memory: bool = False
-    whole: bool = True
-    """overlay: as root, without a user namespace."""
-    pid_namespace: bool = True
-    pass_through: list[str] = field(default_factory=list)
-    hide: list[str] = field(default_factory=list)
-    cover: list[str] = field(default_factory=list)
-    site_packages: list[str] = field(default_factory=list)
-    pth_text: str = ""
-    redirect_dir: str | None = None
-    """redirect: where Python's writers are sent; listed at the end and removed."""
-    leave_out: list[str] = field(default_factory=list)
-    """landlock: not copied with the working folder."""
-    write_limit_bytes: int = 16 << 30
-    time_limit_seconds: float = 600.0
-
-
 def main() -> None:
     """Entry point of the outer process; never returns to a shell with anything on standard error."""
     pipe = os.dup(0)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    lines = _Lines(pipe)
+    lines = Lines(pipe)
     text = lines.wait_for_line()
     if text is None:
         return
@@ -94,7 +64,7 @@ def _say(what: str, **values: Any) -> None:
         os.write(1, json.dumps({"what": what, **values}).encode() + b"\n")
 
 
-def _supervise(request: Request, lines: _Lines) -> None:
+def _supervise(request: Request, lines: Lines) -> None:
     folder, _lock = scratch.make(request.scratch_base)  # the descriptor lives as long as we and inner do
     try:
         if not request.pid_namespace:
@@ -127,7 +97,7 @@ def _wait_for(child: int) -> None:
                 return
 
 
-def _inner_and_exit(request: Request, lines: _Lines, folder: str) -> NoReturn:
+def _inner_and_exit(request: Request, lines: Lines, folder: str) -> NoReturn:
     status = 0
     try:
         linux.die_with_parent(signal.SIGKILL if request.pid_namespace else signal.SIGTERM)
@@ -139,44 +109,10 @@ def _inner_and_exit(request: Request, lines: _Lines, folder: str) -> NoReturn:
         os._exit(status)
 
 
-class _Lines:
-    """Whole lines from the pipe, without waiting; ``closed`` once the other end is gone."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.closed = False
-        self._rest = b""
-
-    def wait_for_line(self) -> str | None:
-        while b"\n" not in self._rest and not self.closed:
-            self._read()
-        if b"\n" not in self._rest:
-            return None
-        line, _, self._rest = self._rest.partition(b"\n")
-        return line.decode()
-
-    def poll(self, seconds: float) -> list[str]:
-        if not self.closed:
-            if select.select([self.descriptor], [], [], seconds)[0]:
-                self._read()
-        else:
-            time.sleep(seconds)
-        *lines, self._rest = self._rest.split(b"\n")
-        return [line.decode() for line in lines]
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self.descriptor, 1 << 20)
-        except OSError:
-            data = b""
-        self.closed = not data
-        self._rest += data
-
-
 class _Inner:
     """The process that holds the program. ``run`` returns when nothing of it is left."""
 
-    def __init__(self, request: Request, lines: _Lines, folder: str) -> None:
+    def __init__(self, request: Request, lines: Lines, folder: str) -> None:
         self.request = request
         self.lines = lines
         self.folder = folder
@@ -185,7 +121,7 @@ class _Inner:
         self.watched: list[tuple[str, str, dict[str, landlock.Stamp] | None]] = []
         """Folders (path, shown as, content before) whose changes are what the program wrote."""
         self.writable: list[str] = []
-        self.meter = _WriteMeter(folder, request.write_limit_bytes)
+        self.meter = WriteMeter(folder, request.write_limit_bytes)
         self._terminated = False
 
     def run(self) -> None:
@@ -411,44 +347,6 @@ class _Inner:
 def _exit(status: int) -> dict[str, int | None]:
     code = os.waitstatus_to_exitcode(status)
     return {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
-
-
-class _WriteMeter:
-    """Says when the program has written more than it may, without walking folders all the time.
-
-    The filesystem's free space costs nothing to ask; the folders are measured only when it has shrunk
-    by an eighth of the limit since the last look, and every 30 seconds, since others free space, too.
-    """
-
-    def __init__(self, folder: str, limit_bytes: int) -> None:
-        self.folders = [folder]
-        self.limit_bytes = limit_bytes
-        self.allowance = 0
-        """Bytes that we laid there ourselves."""
-        self._looked = time.monotonic()
-        self._free: int | None = None
-
-    def watch(self, folders: list[str]) -> None:
-        self.folders = folders
-
-    def exceeded(self) -> int | None:
-        """Bytes written, when more than the limit or when the disk is all but full; else None."""
-        if not self.folders:
-            return None
-        try:
-            space = os.statvfs(self.folders[0])
-        except OSError:
-            return None
-        free = space.f_bavail * space.f_frsize
-        if self._free is None:
-            self._free = free
-        full = free < min(256 << 20, space.f_blocks * space.f_frsize // 50)
-        if not full and self._free - free < self.limit_bytes // 8 and time.monotonic() - self._looked < 30:
-            return None
-        written = sum(thrown.bytes_on_disk(folder) for folder in self.folders) - self.allowance
-        self._looked = time.monotonic()
-        self._free = free
-        return written if written > self.limit_bytes or (full and written > 64 << 20) else None
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from flatout.interpreter import Named, ask, check, find_program, is_python, name
 from flatout.isolation import available, processes
 from flatout.isolation.choose import covered_places
 from flatout.isolation.client import Supervised
-from flatout.isolation.supervise import Request
+from flatout.isolation.request import Request
 from flatout.runners import endings
 from flatout.workload import Workload
 

@@ -20,7 +20,7 @@ from flatout.errors import DiskFull
 from flatout.isolation import processes
 from flatout.isolation.choose import covered_places
 from flatout.isolation.client import Supervised
-from flatout.isolation.supervise import Request as Start
+from flatout.isolation.request import Request as Start
 from flatout.runners import Request, SessionEnded, conclusions, endings
 from flatout.runners.conclusions import Seen
 from flatout.runners.endings import Ending
