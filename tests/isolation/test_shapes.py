@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -43,6 +45,35 @@ def test_shapes(house: House, change: str, user_namespace: bool) -> None:
     assert listed == {f"{house.work}/new": 2, f"{house.work}/kept (deleted)": 0}
     assert wait_for(lambda: not marked_processes(mark))
     assert house.scratch_folders() == []
+
+
+@pytest.mark.parametrize("user_namespace", [False, True])
+def test_sockets_of_the_machine_are_reached(house: House, user_namespace: bool) -> None:
+    way = way_or_skip(house, "overlay")
+    if not user_namespace and not way.whole:
+        pytest.skip("an overlay without a user namespace needs root")
+    path = house.work / "agent.sock"
+    code = (
+        f"import socket as s; c = s.socket(s.AF_UNIX); c.connect({str(path)!r}); print(c.recv(9).decode())"
+    )
+
+    def greet(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"hello")
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(greet, server)
+            told = house.run(replace(way, whole=not user_namespace), sys.executable, "-S", "-c", code)
+            if told.said("exited")["code"]:
+                with socket.socket(socket.AF_UNIX) as client:
+                    client.connect(str(path))  # lets the waiting thread go
+            answer.result(timeout=20)
+    assert told.said("exited")["code"] == 0, house.complained
+    assert house.printed == "hello\n"
 
 
 def test_gigabytes_in_memory_are_stopped(house: House) -> None:

@@ -30,12 +30,10 @@ from pathlib import Path
 
 from flatout.isolation import linux
 from flatout.isolation.mounts import Mount, is_below, mount_of, visible_mounts
+from flatout.isolation.shared import meeting_places, staged_in_shared_memory
 
 MOST_OVERLAYS = 400
 """More would make the start slow; the folders left out are read-only then."""
-
-_SHARED_MEMORY_NAMES = ("torch_", "sem.", "psm_", "nccl", "cuda", "__KMP", "mp-", "pym", "wnsm_")
-"""Names of other programs' shared memory in /dev/shm, which is nobody's file."""
 
 
 class CannotOverlay(Exception):
@@ -161,7 +159,8 @@ def enter(layout: Layout) -> tuple[list[Layer], list[str]]:
     own = f"/proc/self/fd/{work.scratch_fd}"
     passed = {path: os.open(path, os.O_PATH) for path in layout.pass_through}
     sites = {path: os.open(path, os.O_PATH) for path in layout.site_packages}
-    shared_memory = _shared_memory_entries()
+    met = meeting_places()
+    shared_memory = staged_in_shared_memory()
     handles = _open_all(mounts)
     try:
         if layout.whole:
@@ -182,6 +181,7 @@ def enter(layout: Layout) -> tuple[list[Layer], list[str]]:
             if Path(work.target(path)).is_dir():
                 linux.mount("flatout", work.target(path), "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
         _fresh_shared_memory(work, shared_memory)
+        _reach_sockets(work, met)
         if not layout.whole:
             _close_gaps(work, mounts)
         if layout.fresh_proc:
@@ -236,6 +236,13 @@ def _lay_whole(work: _Work, mounts: list[Mount], handles: dict[str, int]) -> Non
             work.bind(path, handles[path])
             work.read_only(path, mount.flags)
             work.notes.append(f"{path} ({mount.kind}) is read-only to the program: {error}")
+
+
+def _reach_sockets(work: _Work, places: dict[str, int]) -> None:
+    """Lay the real sockets over their copies, which nobody listens at."""
+    for path, descriptor in places.items():
+        with contextlib.suppress(OSError):
+            work.bind(path, descriptor)
 
 
 def _repeat_below_proc(work: _Work, mounts: list[Mount], handles: dict[str, int]) -> None:
@@ -323,25 +330,6 @@ def _close_gaps(work: _Work, mounts: list[Mount]) -> None:
                 raise CannotOverlay(
                     f"{mount.path} can neither be overlaid nor made read-only: {error}"
                 ) from error
-
-
-def _shared_memory_entries() -> dict[str, int]:
-    """What a person has staged in /dev/shm (data sets, mostly), to show it in the fresh one."""
-    entries: dict[str, int] = {}
-    try:
-        names = sorted(os.listdir("/dev/shm"))
-    except OSError:
-        return entries
-    for name in names:
-        path = f"/dev/shm/{name}"
-        if name.startswith(_SHARED_MEMORY_NAMES) or len(entries) >= 64 or os.path.islink(path):
-            continue
-        if os.path.isdir(path) or os.path.isfile(path):
-            try:
-                entries[name] = os.open(path, os.O_PATH)
-            except OSError:
-                continue
-    return entries
 
 
 def _fresh_shared_memory(work: _Work, entries: dict[str, int]) -> None:
