@@ -348,6 +348,45 @@ def test_a_gpt_on_one_gpu_within_seven_minutes(tmp_path):
     assert report.elapsed_seconds < 420
 
 
+@pytest.mark.parametrize("step", [5.0, 30.0, 180.0])
+def test_slow_steps_end_in_a_reasoned_verdict_soon(tmp_path, step):
+    program = MockProgram(step_seconds=step, techniques=PLANTED, drift=0.0, warmup_factor=1.2)
+    report = play(tmp_path, program)
+    assert report.elapsed_seconds < max(600, 13 * step)
+    if step == 180.0:
+        assert not report.plan
+        assert "budget" in report.conclusion
+        assert "needs about" in row(report, "bf16").reason
+    if step == 5.0:
+        assert "bf16" in report.plan.names
+
+
+def test_fast_steps(tmp_path):
+    program = MockProgram(step_seconds=0.001, techniques={"good": MockTechnique(factor=0.9)}, drift=0.0)
+    assert play(tmp_path, program).plan.names == ("good",)
+
+
+def test_what_runs_alone_but_not_beside_its_like_takes_turns(tmp_path):
+    class Alone(MockSession):
+        """Binds a port: a second one fails."""
+
+        def _step_may_fail(self) -> None:
+            super()._step_may_fail()
+            if len(self._runner.live) > 1 and self is self._runner.live[-1]:
+                self._end(State.FAILED, "address already in use", "ProgramCrashed")
+
+    class Runner(MockRunner):
+        def start(self, request, tell=lambda _: None):  # type: ignore[no-untyped-def]
+            self.requests.append(request)
+            self.live.append(Alone(self, request))
+            return self.live[-1]
+
+    program = MockProgram(techniques={"good": MockTechnique(factor=0.6)})
+    report = play(tmp_path, program, runner=Runner(program))
+    assert report.plan.names == ("good",)
+    assert any("address already in use" in note for note in report.notes)
+
+
 def test_progress_is_told(tmp_path):
     told: list[Progress] = []
     play(tmp_path, MockProgram(techniques=PLANTED), tell=told.append)

@@ -389,6 +389,12 @@ def _next_command(record: Record, state: str, proved: Proved) -> str:
 def _notes(record: Record) -> tuple[str, ...]:
     notes = [note for trial in record.trials.values() if not trial.plan for note in trial.outcome.notes]
     notes += [str(event.data["reason"]) for event in record.events if event.kind in ("apart", "aligned")]
+    unrepeated = record.last("unrepeated")
+    if unrepeated is not None and "again" not in record.verdicts:
+        notes.append(
+            f"there was no time for a second unchanged run (about {unrepeated.data['needed']:.0f} s): "
+            "how far two equal runs are apart is not known"
+        )
     short = record.last("short")
     if short is not None:
         notes.append(

@@ -13,7 +13,7 @@ from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
 from flatout.search.limits import find_limits
-from flatout.search.measure import LEAST_COUNTED_STEPS, Beaten, Seat, warm_up
+from flatout.search.measure import LEAST_COUNTED_STEPS, SLOW_STEP_SECONDS, Beaten, Seat, warm_up
 from flatout.search.progress import Phase
 from flatout.search.prove import RESIDENT, Aim, prove
 from flatout.search.record import baseline_outcome, latest
@@ -95,6 +95,11 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     verdict = bench.verdicts.get(key)
     trial = latest(bench.trials, "again")
     if verdict is None or trial is None:
+        needed = bench.start_seconds(Plan()) + 4 * 4 * bench.baseline_step_seconds
+        if bench.left() < needed:
+            bench.note("unrepeated", {"needed": needed})
+            bench.say("no time for a second unchanged run: its noise is not known", milestone=True)
+            return
         pairs = AGAIN_PAIRS if bench.baseline_step_seconds < 0.12 else AGAIN_SLOW_PAIRS
         aim = Aim(
             alpha=1.0 - bench.options.confidence,
@@ -133,10 +138,10 @@ def _watch(bench: Bench, process: Process) -> Outcome:
     warm_up(bench, process)
     warm_counted = len(process.counted)
     step = median(process.counted[-9:]) if process.counted else 0.1
-    steps = max(
-        MEASURED_STEPS if step < 2.0 else 5, min(2000, math.ceil(MEASURED_SECONDS / max(step, 1e-6)))
-    )
-    steps = min(steps, max(MEASURED_STEPS, math.ceil(10.0 / max(step, 1e-6))))
+    if step < SLOW_STEP_SECONDS:
+        steps = max(MEASURED_STEPS, min(2000, math.ceil(MEASURED_SECONDS / max(step, 1e-6))))
+    else:
+        steps = 5 if step < 5 * SLOW_STEP_SECONDS else 3
     bench.say(f"timing {steps} steps of the untouched program")
     block = process.advance(steps)
     counted = tuple(process.counted[warm_counted:])

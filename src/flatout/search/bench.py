@@ -244,7 +244,8 @@ class Bench:
         """Estimate of a process's time until it is warm."""
         assert self.baseline is not None
         extra = sum(self.extra_start(name) for name in plan.names)
-        return self.baseline.startup_seconds + extra + 12 * self.baseline_step_seconds
+        step = self.baseline_step_seconds
+        return self.baseline.startup_seconds + extra + (12 if step < 2.0 else 4) * step
 
     def extra_start(self, name: str) -> float:
         """Seconds that a technique adds to the start, measured or assumed."""

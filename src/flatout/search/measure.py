@@ -22,6 +22,7 @@ SHORT_PROGRAM_STEPS = 120
 LEAST_COUNTED_STEPS = 4
 """Of one process: fewer say nothing about its speed."""
 MOST_RESTARTS = 24
+SLOW_STEP_SECONDS = 2.0
 
 
 def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIMIT_SECONDS) -> None:
@@ -37,6 +38,8 @@ def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIM
         for_warmth = max(2, bench.program_steps // 5) - process.steps
         if for_warmth > 0:
             process.advance(for_warmth)
+    elif slow(bench, process):
+        pass
     else:
         began = bench.clock()
         slices: list[float] = []
@@ -59,6 +62,18 @@ def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIM
     process.recompiles_warm = process.peek().recompiles
 
 
+def slow(bench: Bench, process: Process) -> bool:
+    """Whether a step takes so long that two or three must do to warm up; takes these."""
+    began = bench.clock()
+    process.advance(2)
+    step = (bench.clock() - began) / 2
+    if step < SLOW_STEP_SECONDS:
+        return False
+    if step < 5 * SLOW_STEP_SECONDS:
+        process.advance(2)
+    return True
+
+
 def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
     """Steps of one block of a comparison, from the two step times in seconds.
 
@@ -69,7 +84,7 @@ def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
     # three autocorrelation times, but no longer than some 2.4 s: more blocks tell more than longer ones
     steps = block_steps(slower, correlation=min(bench.correlation, 0.8 / max(slower, 1e-6)))
     steps = max(steps, min(math.ceil(0.2 / max(faster, 1e-6)), math.ceil(2.4 / max(slower, 1e-6))))
-    if slower > 2.0:
+    if slower > SLOW_STEP_SECONDS:
         steps = 2
     if bench.program_steps is not None:
         rest = bench.program_steps - max(2, bench.program_steps // 5)

@@ -86,10 +86,16 @@ def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
             return comparison.resident()
         except Beaten as beaten:
             other = a if beaten.seat is b else b
-            if beaten.outcome.error != "OutOfMemory" or other.process is None:
+            # what works alone and not beside its like: a port, a lock file, or no memory for both
+            memory = beaten.outcome.error == "OutOfMemory"
+            if other.process is None or not (memory or not beaten.seat.plan):
                 raise
             bench.resident = False
-            bench.resident_note = "two processes do not fit into memory side by side"
+            bench.resident_note = (
+                "two processes do not fit into memory side by side"
+                if memory
+                else f"two of its processes do not run side by side: {beaten.outcome.reason}"
+            )
             bench.note("apart", {"reason": bench.resident_note})
             bench.say(bench.resident_note + ": starting them in turns instead", milestone=True)
     return comparison.apart()
