@@ -3,8 +3,8 @@
     python benchmarks/startup.py [--python PYTHON_WITH_TORCH]
 
 Prints one JSON line last. Bars: ``help_over_bare`` at most 5; ``agent_share_of_torch_import`` at most 0.05.
-Runs take turns, so that a busy machine slows all alike. A figure is the median of its runs; torch's import,
-of which there are few, is taken at its fastest.
+Runs take turns, so that a busy machine slows all alike. Starts of flatout are wall time, the median of
+their runs; those of the agent are processor time at its least, since they are small beside torch's import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import flatout
@@ -27,29 +26,32 @@ ROUNDS = 15
 AGENT = Path(flatout.__file__).parent / "agent"
 
 
-def once(command: list[str], environment: dict[str, str] | None = None) -> float:
-    """Seconds of wall time of one run."""
+def once(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, float]:
+    """(Seconds of wall time, seconds of processor time) of one run."""
     start = time.perf_counter()
-    subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment
     )
-    return time.perf_counter() - start
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return wall, usage.ru_utime + usage.ru_stime
 
 
 Runs = dict[str, tuple[list[str], dict[str, str] | None]]
 
 
-def alternate(
-    runs: Runs, rounds: int, choose: Callable[[list[float]], float] = statistics.median
-) -> dict[str, float]:
-    """What ``choose`` makes of each run's seconds, taken in turn; one round before counts for nothing."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+def alternate(runs: Runs, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """(Wall, processor) seconds of each run, taken in turn; one round before counts for nothing."""
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, (command, environment) in runs.items():
             taken = once(command, environment)
             if number:
                 seconds[name].append(taken)
-    return {name: choose(values) for name, values in seconds.items()}
+    return seconds
 
 
 def agent_environment(folder: Path) -> dict[str, str]:
@@ -66,7 +68,7 @@ def main() -> None:
     )
     parser.add_argument("--python", default=sys.executable, help="an interpreter that has torch")
     chosen = parser.parse_args()
-    starts = alternate(
+    walls = alternate(
         {
             "bare": ([sys.executable, "-c", "pass"], None),
             "help": ([sys.executable, "-m", "flatout", "--help"], None),
@@ -76,7 +78,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         with_agent = agent_environment(Path(folder))
-        agents = alternate(
+        processors = alternate(
             {
                 "python": ([chosen.python, "-c", "pass"], None),
                 "python_with_agent": ([chosen.python, "-c", "pass"], with_agent),
@@ -84,8 +86,9 @@ def main() -> None:
                 "torch_with_agent": ([chosen.python, "-c", "import torch"], with_agent),
             },
             ROUNDS // 2,
-            min,
         )
+    starts = {name: statistics.median(wall for wall, _ in taken) for name, taken in walls.items()}
+    agents = {name: min(cpu for _, cpu in taken) for name, taken in processors.items()}
     torch_import = agents["torch"] - agents["python"]
     result = {
         "benchmark": "startup",
@@ -93,8 +96,8 @@ def main() -> None:
         "help_seconds": round(starts["help"], 4),
         "help_over_bare": round(starts["help"] / starts["bare"], 2),
         "train_help_over_bare": round(starts["train_help"] / starts["bare"], 2),
-        "torch_import_seconds": round(torch_import, 3),
-        "agent_seconds_without_torch": round(agents["python_with_agent"] - agents["python"], 4),
+        "torch_import_cpu_seconds": round(torch_import, 3),
+        "agent_cpu_seconds_without_torch": round(agents["python_with_agent"] - agents["python"], 4),
         "agent_share_of_torch_import": round(
             (agents["torch_with_agent"] - agents["torch"]) / torch_import, 4
         ),

@@ -63,5 +63,11 @@ def show(report: Report, written: list[Path]) -> None:
 
     width = shutil.get_terminal_size((100, 24)).columns
     sys.stdout.write("\n" + render_terminal(report, width=width, colour=wants_colour(sys.stdout)))
-    sys.stdout.write(f"\nWritten: {', '.join(map(str, written))}\n")
+    sys.stdout.write(f"\nWritten: {', '.join(map(_short, written))}\n")
     sys.stdout.flush()
+
+
+def _short(path: Path) -> str:
+    """A path from the working folder where it lies below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
