@@ -81,7 +81,7 @@ def test_it_equals_the_lines_written_by_hand(bf16_act):
         assert torch.equal(a.grad, b.grad)
 
 
-@pytest.mark.parametrize("why", ["zero_grad", "optimizer step", "no-grad call"])
+@pytest.mark.parametrize("why", ["optimizer step", "call outside training"])
 def test_it_closes_when_backward_never_comes(bf16_act, why):
     wrapped([bf16_act], model())(X)
     bf16_act.close(why)
@@ -89,6 +89,27 @@ def test_it_closes_when_backward_never_comes(bf16_act, why):
     assert bf16_act.evidence()["closed_by"] == {why: 1}
     bf16_act.close(why)
     assert bf16_act.evidence()["closed_by"] == {why: 1}
+
+
+def test_zero_grad_between_model_and_loss_leaves_the_loss_in_float32(bf16_act):
+    out = wrapped([bf16_act], model())(X)
+    bf16_act.close("zero_grad")
+    loss = nn.functional.cross_entropy(out, torch.zeros(5, dtype=torch.long))
+    assert loss.dtype == torch.float32
+    bf16_act.before_backward(loss)
+    assert not is_open() and bf16_act.evidence()["closed_by"] == {"backward": 1}
+
+
+def test_after_zero_grad_without_backward_the_next_call_has_a_region_of_its_own(bf16_act):
+    net = model()
+    call = wrapped([bf16_act], net)
+    call(X)
+    bf16_act.close("zero_grad")
+    call(X)
+    assert bf16_act.evidence()["closed_by"] == {"zero_grad, then another call": 1}
+    assert bf16_act.evidence()["regions_opened"] == 2
+    bf16_act.after_step(1)
+    assert not is_open()
 
 
 def test_it_closes_when_the_call_raises(bf16_act):

@@ -25,6 +25,8 @@ class Act(_Base):
         self._frameworks: list[str] = []
         self._matmul_dtypes: dict[str, int] = {}
         self._watched_calls = 0
+        self._zeroed = False
+        """``zero_grad`` was called while the region was open."""
 
     def on_torch(self, torch: Any) -> None:
         self._region = Region(torch)
@@ -49,6 +51,10 @@ class Act(_Base):
         graphs = any(name in self.context.acts for name in ("compile", "sdpa"))
 
         def training_call(*args: Any, **kwargs: Any) -> Any:
+            if self._zeroed:
+                self._zeroed = False
+                if self._region is not None:
+                    self._region.close("zero_grad, then another call")
             if not self._frameworks and self._region is not None:
                 self._region.open(device_type, torch.bfloat16)
             try:
@@ -78,8 +84,20 @@ class Act(_Base):
     def before_backward(self, loss: Any) -> None:
         self.close("backward")
 
+    def after_step(self, step: int) -> None:
+        self.close("end of the step")
+
     def close(self, why: str) -> None:
-        if self._region is not None:
+        """Leave the region, at all that ends a training call's surroundings but ``zero_grad``.
+
+        Many programs call ``zero_grad`` between the model and the loss; a region closed there would
+        leave the loss to bfloat16 logits without autocast's float32. Where ``backward`` then never
+        comes, the next training call closes the region before it opens its own.
+        """
+        if why == "zero_grad":
+            self._zeroed = self._region is not None and self._region.is_open
+        elif self._region is not None:
+            self._zeroed = False
             self._region.close(why)
 
     def evidence(self) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Backend:
         identity = CompileContext.current_compile_id()
         if identity is not None and identity.frame_compile_id:
             self.recompiles += 1
-            where = _first_location(graph_module) or f"frame {identity.frame_id}"
+            where = _first_location(graph_module) or "the model's call"
             self.recompiled_frames[where] = self.recompiled_frames.get(where, 0) + 1
 
     def _count_break(self, graph_module: Any) -> None:
@@ -124,7 +124,8 @@ def _first_location(graph_module: Any) -> str:
 
 def location(node: Any) -> str:
     """``file:line`` of the user's line that made a node, or empty."""
-    lines = [line for line in (node.meta.get("stack_trace") or "").split("\n") if 'File "' in line]
+    trace = (node.meta.get("stack_trace") or "").split("\n")
+    lines = [line for line in trace if 'File "' in line and __file__ not in line]
     if not lines:
         return ""
     parts = lines[-1].strip().split('"')
