@@ -6,8 +6,10 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +78,21 @@ def test_sockets_of_the_machine_are_reached(house: House, user_namespace: bool) 
     assert house.printed == "hello\n"
 
 
+def test_a_house_in_shared_memory(house: House) -> None:
+    """What is staged in /dev/shm is seen, thrown away when written, and passed through where asked."""
+    way_or_skip(house, "overlay")
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="flatout-test-") as folder:
+        staged = House(Path(folder))
+        (staged.work / "data").write_text("staged")
+        before = tree_hash(staged.work, staged.home)
+        told = staged.run("overlay", "sh", "-c", "cat data; echo x > new; rm data; echo y > /dev/shm/loose")
+        assert told.said("exited")["code"] == 0, staged.complained
+        assert staged.printed == "staged"
+        assert tree_hash(staged.work, staged.home) == before
+        assert not Path("/dev/shm/loose").exists()
+        assert f"{staged.work}/new" in dict(told.said("thrown_away")["largest"])
+
+
 def test_gigabytes_in_memory_are_stopped(house: House) -> None:
     way = replace(way_or_skip(house, "overlay"), in_memory=True)
     told = house.run(
@@ -124,8 +141,6 @@ sys.exit(subprocess.run([sys.executable, *words]).returncode)
     "FLATOUT_TEST_HOUSE" not in os.environ, reason="started by the test above, in its mounts"
 )
 def test_in_such_a_house() -> None:
-    from pathlib import Path
-
     house = House(Path(os.environ["FLATOUT_TEST_HOUSE"]))
     way = house.way("overlay")
     script = "cat data/real; echo x > data/new; echo y > new; rm data/real; ls data; cat /proc/uptime"

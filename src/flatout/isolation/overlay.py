@@ -169,6 +169,7 @@ def enter(layout: Layout) -> tuple[list[Layer], list[str]]:
             _lay_whole(work, mounts, handles)
         else:
             _lay_in_place(work, mounts, handles)
+        _fresh_shared_memory(work, shared_memory)
         if layout.pth_text and sites:
             Path(f"{own}/pth").mkdir()
             Path(f"{own}/pth", layout.pth_name).write_text(layout.pth_text, encoding="utf-8")
@@ -180,7 +181,6 @@ def enter(layout: Layout) -> tuple[list[Layer], list[str]]:
         for path in layout.hide:
             if Path(work.target(path)).is_dir():
                 linux.mount("flatout", work.target(path), "tmpfs", linux.MS_RDONLY, "size=4k,mode=755")
-        _fresh_shared_memory(work, shared_memory)
         _reach_sockets(work, met)
         if not layout.whole:
             _close_gaps(work, mounts)
