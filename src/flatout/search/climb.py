@@ -27,6 +27,7 @@ on a GPU in the common case. Orders only; nothing is believed of it."""
 SECOND_LOOK_BELOW = 0.03
 """A gain under this must show in two pairs of processes: two unchanged ones can differ by as much."""
 PAIRS_ESTIMATED = 8
+FINAL_PAIRS_ESTIMATED = 8
 FAIR_SHARE = 0.2
 """Of the whole budget, for measuring one candidate."""
 
@@ -69,17 +70,24 @@ class Climb:
         """What the last proof needs, and so what no candidate may touch."""
         bench = self.bench
         start = 0.0 if self._baseline_waits() else bench.start_seconds(Plan())
-        return start + 10 * self.pair_seconds() + 3.0
+        if self.best is not self.baseline and not _alive(self.best):
+            start += bench.start_seconds(self.best.plan)
+        return start + FINAL_PAIRS_ESTIMATED * self.pair_seconds(bench.baseline_step_seconds) + 2.0
 
-    def pair_seconds(self) -> float:
-        """Estimate of one pair of blocks: the candidate is taken to be as slow as the untouched program."""
-        step = self.bench.baseline_step_seconds
-        return max(0.8, 2 * (4 if step < 2.0 else 2) * step)
+    def best_step_seconds(self) -> float:
+        """Step time of the best plan so far."""
+        return self.bench.baseline_step_seconds / (self.bench.best_ratio or 1.0)
+
+    def pair_seconds(self, other_step_seconds: float | None = None) -> float:
+        """Estimate of one pair of blocks of the best plan and another, by default one no faster."""
+        step = self.best_step_seconds()
+        both = step + (step if other_step_seconds is None else other_step_seconds)
+        return max(0.8, (4 if step < 2.0 else 2) * both)
 
     def candidate_seconds(self, plan: Plan, seat: Seat | None) -> float:
         """Estimate for one comparison of ``plan`` with the best so far."""
         bench = self.bench
-        step = bench.baseline_step_seconds
+        step = self.best_step_seconds()
         if not bench.resident:
             return 3 * (bench.start_seconds(plan) + bench.start_seconds(self.best.plan) + 40 * step)
         start = 0.0 if seat is not None and _alive(seat) else bench.start_seconds(plan)
@@ -147,17 +155,17 @@ class Climb:
         """A verdict with the guard's word, or the fault that ended it."""
         bench = self.bench
         self._make_room(seat)
-        aim = Aim(
-            alpha=self.alpha,
-            matters=bench.options.gain_that_matters,
-            reserve_seconds=self.final_seconds(),
-            limit_seconds=self.fair_seconds(),
-        )
         try:
             if bench.resident:
                 fault = self._fault_before(seat)
                 if fault is not None:
                     return None, fault
+            aim = Aim(
+                alpha=self.alpha,
+                matters=bench.options.gain_that_matters,
+                reserve_seconds=self.final_seconds(),
+                limit_seconds=self.fair_seconds(),
+            )
             verdict = prove(bench, key, self.best, seat, aim)
         except Beaten as beaten:
             if beaten.seat is seat:

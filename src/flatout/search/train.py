@@ -34,6 +34,8 @@ from flatout.workload import Workload
 
 DEAR_START_SECONDS = 15.0
 """Beyond the untouched program's start: compiling."""
+RETRY_SHARE = 0.15
+"""Of the whole budget: what a second try of a rejected candidate may cost."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -230,14 +232,13 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> list[Choic
             continue
         note_decision(bench, choice, screened.fault.standing, screened.fault.reason)
         going_on += _alternatives(bench, choice, screened.fault)
-    # what is dear to start goes last: every plan with it pays its start again
-    return sorted(
-        going_on,
-        key=lambda choice: (
-            bench.extra_start(choice.name) > DEAR_START_SECONDS,
-            -expected_gain(choice.name, climb.screened.get(choice.name)),
-        ),
-    )
+    going_on.sort(key=lambda choice: -expected_gain(choice.name, climb.screened.get(choice.name)))
+    needed = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in going_on)
+    if needed <= bench.left() - climb.final_seconds():
+        # what is dear to start goes last: every plan with it pays its start again. Not where time is
+        # short: then what may gain most comes first
+        going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
+    return going_on
 
 
 def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> None:
@@ -285,6 +286,8 @@ def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
             and decision.call in (Call.SAME, Call.UNKNOWN)
             and len(climb.best.plan.choices) > decision.grown_since
             and _rival(bench, climb, decision.choice) is None
+            and climb.candidate_seconds(bench.with_choice(climb.best.plan, decision.choice), None)
+            <= RETRY_SHARE * bench.options.budget_seconds
         ):
             bench.say(f"{name} once more, on top of {climb.best.plan.key}")
             climb.try_candidate(decision.choice)
