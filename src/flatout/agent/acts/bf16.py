@@ -9,6 +9,9 @@ from . import matmul_dtypes, mixed_precision_contracts
 from .autocast_region import Region
 from .base import Act as _Base
 
+_WATCHED_CALLS = 2
+"""Of each unit: the first step's, and one more."""
+
 
 class Act(_Base):
     """Autocast from the first training call to ``backward``; parameters are never cast.
@@ -24,7 +27,6 @@ class Act(_Base):
         self._region: Region | None = None
         self._frameworks: list[str] = []
         self._matmul_dtypes: dict[str, int] = {}
-        self._watched_calls = 0
         self._zeroed = False
         """``zero_grad`` was called while the region was open."""
 
@@ -48,6 +50,7 @@ class Act(_Base):
     def wrap(self, unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
         torch = self.context.torch
         device_type = self._check(torch, unit.module)
+        watched: list[bool] = []
         graphs = any(name in self.context.acts for name in ("compile", "sdpa"))
 
         def training_call(*args: Any, **kwargs: Any) -> Any:
@@ -58,8 +61,8 @@ class Act(_Base):
             if not self._frameworks and self._region is not None:
                 self._region.open(device_type, torch.bfloat16)
             try:
-                if self._watched_calls < 2 and not graphs:
-                    self._watched_calls += 1
+                if len(watched) < _WATCHED_CALLS and not graphs:
+                    watched.append(True)
                     return matmul_dtypes.watched_call(torch, self._matmul_dtypes, call, args, kwargs)
                 return call(*args, **kwargs)
             except BaseException:
