@@ -153,6 +153,8 @@ def test_a_command_that_does_not_exist_leaves_no_folder(
     assert main(["train", "--", "no-such-program"]) == errors.CommandNotFound.exit_code
     assert main(["train", "--", sys.executable, "no-such-script.py"]) == errors.CommandNotFound.exit_code
     assert main(["train", "--only", "bf61", "--", sys.executable, "-c", "1"]) == errors.UsageError.exit_code
+    nothing_left = ["--only", "bf16,sdpa", "--without", "sdpa,bf16"]
+    assert main(["train", *nothing_left, "--", sys.executable, "-c", "1"]) == errors.UsageError.exit_code
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,3 +169,5 @@ def test_out_folder(tmp_path: Path) -> None:
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(errors.UsageError, match="a file is in its place"):
             prepare.prepare_out(path)
+    with pytest.raises(errors.UsageError, match="cannot be made"):
+        prepare.prepare_out(Path("/proc/no-such-folder"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,10 +44,8 @@ def prepare_out(out: Path) -> Path:
         raise UsageError(
             f"{out} cannot be a folder: a file is in its place", hint="Choose another --out."
         ) from None
-    except PermissionError as error:
-        raise UsageError(f"{out} cannot be made: {error.strerror}", hint="Choose another --out.") from None
     except OSError as error:
-        raise DiskFull(
-            f"{out} cannot be written: {error.strerror}", hint="Choose another --out."
-        ) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(f"no space left for {out}", hint="Choose another --out.") from error
+        raise UsageError(f"{out} cannot be made: {error.strerror}", hint="Choose another --out.") from error
     return out

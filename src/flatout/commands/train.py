@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from flatout.commands.techniques import named
     from flatout.commands.views import view_for
     from flatout.detect import detect_host
-    from flatout.errors import FlatoutError, Interrupted
+    from flatout.errors import FlatoutError, Interrupted, UsageError
     from flatout.interpreter import named_by_command
     from flatout.ledger import Ledger
     from flatout.renderers.progress import announcement
@@ -78,6 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     workload = workload_of(arguments.command, "train")
     named(TECHNIQUES, (*arguments.only, *arguments.without))
+    if arguments.only and not set(arguments.only) - set(arguments.without):
+        raise UsageError(
+            "--without leaves nothing of what --only names",
+            hint="Take one of the two options away; `flatout techniques` lists what there is.",
+        )
     options = SearchOptions(
         budget_seconds=arguments.budget,
         only=arguments.only,
