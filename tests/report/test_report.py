@@ -81,7 +81,7 @@ def test_its_own_compile_that_recompiles_is_told(tmp_path):
     assert "dynamic=True" in report.conclusion
 
 
-def interrupted(tmp_path, requests: int):
+def interrupted(tmp_path, requests: int, options: SearchOptions | None = None):
     program = MockProgram(techniques=PLANTED)
     runner = MockRunner(program)
 
@@ -90,15 +90,24 @@ def interrupted(tmp_path, requests: int):
             raise KeyboardInterrupt
 
     runner.before = interrupt
-    return play(tmp_path, program, runner=runner)
+    return play(tmp_path, program, runner=runner, options=options)
 
 
 def test_interrupted_before_anything(tmp_path):
     report = interrupted(tmp_path, 0)
     assert report.state == "interrupted"
     assert report.conclusion.startswith("Interrupted: nothing has been measured yet.")
-    assert report.next_command.startswith("flatout train")
+    assert report.next_command.startswith("flatout train --out ")
     assert report.techniques == ()
+
+
+def test_what_to_type_to_go_on_names_the_options_that_must_agree(tmp_path):
+    options = SearchOptions(budget_seconds=150.0, only=("bf16", "sdpa"), seed=3)
+    report = interrupted(tmp_path, 2, options)
+    assert report.next_command.startswith("flatout train --budget 150s --only bf16,sdpa --seed 3 --out ")
+    assert report.conclusion == (
+        "Interrupted: nothing has been proved yet. The same command goes on from here."
+    )
 
 
 def test_interrupted_with_a_proved_plan(tmp_path):

@@ -19,6 +19,7 @@ from flatout.report.record import Proved, Record
 from flatout.report.sentences import conclude
 from flatout.search.judge import RECOMPILES_ALLOWED
 from flatout.search.limits import Limit, find_limits
+from flatout.search.options import SearchOptions
 from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import mad, median, relative_spread
@@ -376,7 +377,7 @@ def _next_command(record: Record, state: str, proved: Proved) -> str:
     default = Path(record.row.workload.cwd) / ".flatout"
     if state in ("unfinished", "interrupted"):
         out = "" if folder == default.resolve() else f" --out {shlex.quote(str(folder))}"
-        return f"flatout train{out} -- {command}"
+        return f"flatout train{_options(record)}{out} -- {command}"
     if proved.plan:
         plan = folder / "plan.toml"
         shown = ".flatout/plan.toml" if folder == default.resolve() else str(plan)
@@ -384,6 +385,20 @@ def _next_command(record: Record, state: str, proved: Proved) -> str:
     if state == "failed":
         return "flatout doctor -- " + command
     return command
+
+
+def _options(record: Record) -> str:
+    """The options that this search was started with: it goes on with the same only."""
+    options, plain = record.row.options, SearchOptions()
+    said = ""
+    if options.budget_seconds != plain.budget_seconds:
+        said += f" --budget {options.budget_seconds:g}s"
+    for flag, names in (("--only", options.only), ("--without", options.without)):
+        if names:
+            said += f" {flag} {','.join(names)}"
+    if options.seed is not None:
+        said += f" --seed {options.seed}"
+    return said
 
 
 def _notes(record: Record) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def conclude(
         return str(failure.data["message"])
     if record.baseline is None:
         return f"{_opening(state)}nothing has been measured yet.".capitalize()
-    found = _found(record, proved) if proved.plan else _nothing(record, techniques, noise)
+    found = _found(record, proved) if proved.plan else _nothing(record, state, techniques, noise)
     sentences = [_opening(state) + found]
     if compile_cost is not None and compile_cost.note:
         sentences.append(compile_cost.note)
@@ -62,7 +62,7 @@ def _found(record: Record, proved: Proved) -> str:
     )
 
 
-def _nothing(record: Record, techniques: tuple[TechniqueRow, ...], noise: Noise | None) -> str:
+def _nothing(record: Record, state: str, techniques: tuple[TechniqueRow, ...], noise: Noise | None) -> str:
     tried = [
         row for row in techniques if row.standing in (Standing.NO_GAIN, Standing.REFUSED, Standing.FAILED)
     ]
@@ -72,6 +72,9 @@ def _nothing(record: Record, techniques: tuple[TechniqueRow, ...], noise: Noise 
         row.name for row in techniques if row.standing is Standing.NOT_TRIED and "--only" not in row.reason
     ]
     matters = record.row.options.gain_that_matters
+    if state in ("interrupted", "unfinished"):
+        names = ", ".join(row.name for row in tried)
+        return f"nothing has been proved yet{f' (decided: {names})' if names else ''}."
     parts = []
     unclear = [row for row in tried if row.reason.startswith("cannot tell")]
     noisy = noise is not None and noise.smallest_effect is not None and noise.smallest_effect > matters
