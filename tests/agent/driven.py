@@ -44,16 +44,17 @@ class Driven:
         self.out = self.err = ""
 
     def __enter__(self) -> Driven:
-        self.process = subprocess.Popen(
-            self.command,
-            cwd=self.folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=(self.folder / "out.txt").open("w"),
-            stderr=(self.folder / "err.txt").open("w"),
-            text=True,
-            start_new_session=True,
-        )
+        with (self.folder / "out.txt").open("w") as out, (self.folder / "err.txt").open("w") as err:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                text=True,
+                start_new_session=True,
+            )
         return self
 
     def __exit__(self, *error: object) -> None:

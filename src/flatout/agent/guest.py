@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-from . import events, process, seeding
+from . import events, process, seeding, wrapping
 from .context import Context
 from .protocol import Spec
 from .refused import Refused
@@ -70,6 +70,8 @@ class Guest:
                 self._enter(module)
             elif name in COMPILER_MODULES and CallPatch.active is not None:
                 CallPatch.active.tell_compiler()
+            elif name == wrapping.MODULE:
+                wrapping.watch(module, self.emit)
             elif name == "torch._inductor.config":
                 module.fallback_random = self.spec.randomness_off
             elif self.spec.mode == "trial" and name in self._trackers.MODULES:
@@ -107,6 +109,8 @@ class Guest:
                 self.finder.watch((randomness.INDUCTOR_CONFIG,))
             self.training.torch_ready()
             self.finder.watch(COMPILER_MODULES)
+            if self.spec.mode == "trial":
+                self.finder.watch((wrapping.MODULE,))
             os.register_at_fork(after_in_child=self._forked)
             for act in self.acts:
                 self.finder.watch(tuple(act.imports))
@@ -296,7 +300,8 @@ class Guest:
         if error is not None:
             how = {"error": type(error).__name__, "error_text": str(error)[:2000]}
         if self.file is None:
-            self.hello(ended=True, **how)
+            notes = [event["note"] for event in self._early if event.get("event") == "note"]
+            self.hello(ended=True, notes=notes, **how)
             return
         if self.inert:
             return

@@ -12,6 +12,7 @@ import functools
 import io
 import os
 import shutil
+import stat
 import tempfile
 
 TYPE_CHECKING = False
@@ -78,15 +79,16 @@ class Mirror:
     def shadow(self, real: str) -> str:
         return self.folder + real
 
-    def gone(self, real: str) -> bool:
+    def hidden(self, real: str) -> bool:
+        """The real one was removed, or a folder above it; something new may stand in its place."""
         while len(real) > 1:
-            shadow = self.shadow(real)
-            if _exists(shadow):
-                return False
-            if _exists(shadow + _GONE):
+            if _exists(self.shadow(real) + _GONE):
                 return True
             real = os.path.dirname(real)
         return False
+
+    def gone(self, real: str) -> bool:
+        return not _exists(self.shadow(real)) and self.hidden(real)
 
     def reading(self, path: Any) -> Any:
         """Where to read ``path``."""
@@ -109,11 +111,9 @@ class Mirror:
             if not _exists(parent) or self.gone(parent):
                 return shadow  # no such folder: the error is the right one
             _makedirs(self.shadow(parent))
-        if copy and not _exists(shadow) and _exists(real) and not self.gone(real):
+        if copy and not _exists(shadow) and _exists(real) and not self.hidden(real):
             with _real_io_open(real, "rb") as source, _real_io_open(shadow, "wb") as target:
                 shutil.copyfileobj(source, target)
-        if _exists(shadow + _GONE):
-            _real["unlink"](shadow + _GONE)
         return shadow
 
     def bring(self, path: Any) -> Any:
@@ -121,7 +121,7 @@ class Mirror:
         real = self.real(path)
         if real is None:
             return path
-        if os.path.isdir(real) and not self.gone(real):
+        if _is_folder(real) and not self.hidden(real):
             shadow = self.shadow(real)
             _makedirs(shadow)
             for name in _real["listdir"](real):
@@ -148,6 +148,13 @@ def _exists(path: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(_real["lstat"](path).st_mode)
+    except OSError:
+        return False
 
 
 def _realpath(folder: str) -> str:
@@ -360,7 +367,7 @@ def _entries(mirror: Mirror, path: Any) -> list[Any]:
                 hidden.add(entry.name[: -len(_GONE)])
             else:
                 found[entry.name] = entry
-    if not mirror.gone(real) and _exists(real) and not _exists(shadow + _GONE):
+    if _exists(real) and not mirror.hidden(real):
         there = True
         for entry in _real["scandir"](path):
             if entry.name not in found and entry.name not in hidden:

@@ -93,10 +93,13 @@ class UnitCall:
         self.fingerprint = fingerprint
         self.wrapped: Callable[..., Any] | None = None
         self.calls = 0
+        self.inside = False
+        """The techniques run already: torch 2.4 puts torch's own modules as such into the graphs that it
+        compiles, and calls them by ``__call__``."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         guest = self.units.guest
-        if guest.inert or not guest.acts:
+        if self.inside or guest.inert or not guest.acts:
             return self.plain(*args, **kwargs)
         if not guest.torch.is_grad_enabled() or self.unit.module.training != self.unit.training:
             guest.ask_all("close", "call outside training")
@@ -105,6 +108,7 @@ class UnitCall:
         if call is None:
             call = self.wrapped = self.units.compose(self)
         self.calls += 1
+        self.inside = True
         try:
             return call(*args, **kwargs)
         except Refused as refused:
@@ -113,6 +117,8 @@ class UnitCall:
         except BaseException:
             guest.ask_all("close", "exception")
             raise
+        finally:
+            self.inside = False
 
     def __reduce__(self) -> Any:
         # A wrapper that pickles its whole __dict__ must still be picklable: this becomes None.

@@ -38,6 +38,7 @@ class Watch:
         self._norms: Any = None
         self._parameters: list[Any] = []
         self._tries = 0
+        self._first_step: int | None = None
 
     def loss(self, loss: Any) -> None:
         """Called before each backward. Keeps no graph alive, and copies nothing by itself."""
@@ -52,9 +53,10 @@ class Watch:
         if taken % self.interval == 0 and self._last is not None and self._pending is None:
             self._ask(taken)
             self._adapt(start)
-        if taken == 1:
+        if self._first_step is None:
+            self._first_step = taken
             self._remember_parameters()
-        elif taken == MOVED_AFTER_STEPS * (self._tries + 1) and self._parameters:
+        elif self._parameters and taken == self._first_step + MOVED_AFTER_STEPS * (self._tries + 1):
             self._look_at_parameters(taken)
         if taken == SKIPPED_OF_STEPS and self.skipped > SKIPPED_SHARE * taken:
             self._tell(taken, "skipped_steps", f"the scaler skipped {self.skipped} of {taken} steps")
@@ -110,11 +112,12 @@ class Watch:
         if len(same) == len(now) and self._tries < MOST_TRIES:
             return  # a learning rate that warms up from nil moves nothing at first
         if same:
+            over = taken - (self._first_step or 0)
             shapes = ", ".join(str(tuple(self._parameters[place].shape)) for place in same[:5])
             self._tell(
                 taken,
                 "frozen_parameter",
-                f"{len(same)} of {len(now)} trained parameters did not move in {taken - 1} steps: {shapes}",
+                f"{len(same)} of {len(now)} trained parameters did not move in {over} steps: {shapes}",
             )
         self._parameters = []
         self._norms = None

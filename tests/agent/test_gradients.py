@@ -1,0 +1,65 @@
+"""The same-weights probe: equal to the bit where nothing is applied, near under BF16."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.agent.gradients import NOISELESS_DB, decibels
+
+from .driven import PYTHON, Driven, program
+
+KINDS = Path(__file__).parent / "kinds"
+
+
+def test_decibels() -> None:
+    assert decibels(1.0, 0.01) == pytest.approx(20.0)
+    assert decibels(1.0, 0.0) == NOISELESS_DB
+    assert decibels(0.0, 1.0) == -NOISELESS_DB
+    assert decibels(1.0, math.nan) == decibels(math.inf, 1.0) == -NOISELESS_DB
+
+
+def probe(folder: Path, command: list[str], **spec: Any) -> Driven:
+    folder.mkdir()
+    reference = str(folder.parent / "reference.pt")
+    with Driven(folder, command, seed=5, randomness_off=True, reference_path=reference, **spec) as driven:
+        driven.advance(2)
+        driven.stop()
+    return driven
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "command",
+    [
+        program("dropout.py"),
+        program("no_optimizer.py"),
+        program("scaler_clip.py"),
+        [PYTHON, str(KINDS / "in_backward.py")],
+        [PYTHON, str(KINDS / "closures.py")],
+    ],
+    ids=["dropout", "no_optimizer", "scaler", "in_backward", "closures"],
+)
+def test_equal_when_nothing_is_applied_and_near_under_bf16(command: list[str], tmp_path: Path) -> None:
+    baseline = probe(tmp_path / "a", command, reference_role="save")
+    found = baseline.of("discovered")[0]
+    known = {name: found[name] for name in ("step_unit", "anchor", "units")}
+    saved = baseline.of("guard")[0]["saved"]
+    assert saved > 0
+
+    same = probe(tmp_path / "b", command, reference_role="compare", **known).of("guard")[0]
+    assert same["equal"]
+    assert (same["compared"] + same["left_out"], same["worst_db"]) == (saved, NOISELESS_DB)
+
+    techniques = [{"name": "bf16", "settings": {}}]
+    near = probe(tmp_path / "c", command, reference_role="compare", techniques=techniques, **known)
+    guard = near.of("guard")[0]
+    assert not guard["equal"]
+    assert guard["missing"] == []
+    assert 10 < guard["overall_db"] < 100
+    assert guard["cosine"] == pytest.approx(1.0, abs=1e-2)
+    assert guard["loss"] == pytest.approx(guard["reference_loss"], rel=0.05)
+    assert not guard["worst_parameter"].startswith("optimizer ")
