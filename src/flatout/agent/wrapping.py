@@ -31,11 +31,11 @@ def watch(module: Any, tell: Callable[[dict[str, Any]], None]) -> None:
     told: set[str] = set()
 
     @functools.wraps(plain)
-    def __init__(self: Any, mod: Any, *rest: Any, **named: Any) -> None:
+    def wrap(self: Any, mod: Any, *rest: Any, **named: Any) -> None:  # noqa: N807
         class_name = type(mod).__name__
         if class_name not in told:
             told.add(class_name)
             tell({"event": "note", "note": note(class_name)})
         plain(self, mod, *rest, **named)
 
-    module.OptimizedModule.__init__ = __init__
+    module.OptimizedModule.__init__ = wrap

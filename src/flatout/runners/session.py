@@ -352,6 +352,18 @@ class LocalSession:
         self._control_block.granted = self._granted
         return True
 
+    def _notes_without_training(self) -> list[str]:
+        """Notes of processes that ended without having trained: they have no event file."""
+        notes: list[str] = []
+        for path in sorted(self.folder.glob("hello-*.json")):
+            try:
+                notes += [
+                    str(note) for note in json.loads(path.read_text(encoding="utf-8")).get("notes", ())
+                ]
+            except (OSError, ValueError):  # half written by a process that was killed
+                continue
+        return notes
+
     def _seen(self, steps: int) -> Seen:
         process, runner = self._process, self._runner
         refusal = process.said("refused")
@@ -479,5 +491,9 @@ class LocalSession:
             profile=ranks.profile(),
             active=ranks.evidence(),
             isolation=self._way.name,
-            notes=(*self._notes, *(str(event["note"]) for event in ranks.all("note"))),
+            notes=(
+                *self._notes,
+                *(str(event["note"]) for event in ranks.all("note")),
+                *self._notes_without_training(),
+            ),
         )
