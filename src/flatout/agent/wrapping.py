@@ -31,7 +31,7 @@ def watch(module: Any, tell: Callable[[dict[str, Any]], None]) -> None:
     told: set[str] = set()
 
     @functools.wraps(plain)
-    def wrap(self: Any, mod: Any, *rest: Any, **named: Any) -> None:  # noqa: N807
+    def wrap(self: Any, mod: Any, *rest: Any, **named: Any) -> None:
         class_name = type(mod).__name__
         if class_name not in told:
             told.add(class_name)
