@@ -245,6 +245,13 @@ def test_short_programs_are_measured_over_several_runs(tmp_path, steps):
     assert report.ratio == pytest.approx(2.0, rel=0.15)
 
 
+def test_a_short_program_through_a_whole_search(tmp_path):
+    report = play(tmp_path, MockProgram(techniques=PLANTED, total_steps=14), options=SearchOptions(
+        budget_seconds=7200.0
+    ))  # fmt: skip
+    assert set(report.plan.names) == {"bf16", "sdpa", "compile", "fused_optimizer"}
+
+
 @pytest.mark.parametrize("steps", [1, 4])
 def test_too_few_steps(tmp_path, steps):
     with pytest.raises(errors.TooFewSteps, match=f"after {steps} training steps") as caught:
@@ -479,3 +486,15 @@ def test_every_session_has_the_same_seed_and_knows_the_discovery(tmp_path):
     assert all(request.discovery == DISCOVERY for request in runner.requests[1:])
     assert {request.reference_role for request in runner.requests[1:]} == {"compare"}
     assert not runner.live
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fifteen_placebos_on_a_machine_whose_processes_differ(tmp_path, seed):
+    # two unchanged processes differ by more than their blocks explain: both are then taken to the same step
+    program = MockProgram(
+        techniques={f"placebo{i}": MockTechnique(gradients_db=None) for i in range(15)},
+        noise=0.02,
+        correlation=0.7,
+        process_noise=0.006,
+    )
+    assert not play(tmp_path, program, seed=seed, options=SearchOptions(budget_seconds=1800.0)).plan

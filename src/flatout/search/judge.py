@@ -42,7 +42,12 @@ FAULTS = {
 def fault_of_end(outcome: Outcome) -> Fault:
     """From the outcome of a process that failed."""
     if outcome.error == "TechniqueInactive":
-        return Fault(standing=Standing.REFUSED, reason=outcome.reason, error=outcome.error)
+        return Fault(
+            standing=Standing.REFUSED,
+            reason=outcome.reason,
+            error=outcome.error,
+            recompiles=outcome.recompiles,
+        )
     reason = (
         outcome.reason or FAULTS.get(outcome.error, "") or f"it ended with exit code {outcome.exit_code}"
     )

@@ -166,12 +166,26 @@ class Seat:
             except SessionEnded as end:
                 if not came_to_its_end(end.outcome):
                     raise Beaten(self, end.outcome) from end
-            process.close()
-            self.restarts += 1
-            if self.restarts > MOST_RESTARTS:
-                assert self.bench.program_steps is not None
-                outcome = Outcome(state=State.FAILED, steps=self.bench.program_steps)
-                raise Beaten(self, _too_short(outcome))
+            self._restarted()
+
+    def walk(self, steps: int) -> None:
+        """Steps that nobody looks at. Beaten as in ``block``."""
+        process = self.warm()
+        try:
+            process.advance(steps)
+        except SessionEnded as end:
+            if not came_to_its_end(end.outcome):
+                raise Beaten(self, end.outcome) from end
+            self._restarted()
+
+    def _restarted(self) -> None:
+        """Count a start that the program's own end made needed; Beaten where that never stops."""
+        if self.process is not None:
+            self.process.close()
+        self.restarts += 1
+        if self.restarts > MOST_RESTARTS:
+            steps = self.bench.program_steps or 0
+            raise Beaten(self, _too_short(Outcome(state=State.FAILED, steps=steps)))
 
     def step_seconds(self) -> float:
         """Median of the latest counted steps, or the baseline's where there are none yet."""
@@ -199,7 +213,7 @@ def align(a: Seat, b: Seat) -> None:
         behind = leader.warm().steps - other.warm().steps
     while behind > 0:
         bench.say(f"{other.plan.key}: {behind} steps to where {leader.plan.key} is")
-        other.block(min(behind, 500), "")
+        other.walk(min(behind, 500))
         behind = leader.warm().steps - other.warm().steps
 
 

@@ -80,6 +80,7 @@ def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
     Beaten when one of the two fails on its own. When both live and one runs out of memory, they are
     compared again by alternating fresh processes, and so are all later pairs of this search.
     """
+    a.restarts = b.restarts = 0
     comparison = _Comparison(bench=bench, key=key, a=a, b=b, aim=aim)
     if bench.resident:
         try:
