@@ -29,7 +29,7 @@ class Call:
         self.called = called
         self.order = order
         self.outermost = False
-        self.training = bool(module.training)
+        self.training = bool(units.unwrap(module).training)
         self.children: dict[int, Call] = {}
         """Modules called directly from inside its call, by id."""
 

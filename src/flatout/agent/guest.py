@@ -301,7 +301,8 @@ class Guest:
             how = {"error": type(error).__name__, "error_text": str(error)[:2000]}
         if self.file is None:
             notes = [event["note"] for event in self._early if event.get("event") == "note"]
-            self.hello(ended=True, notes=notes, **how)
+            if not self.forked:
+                self.hello(ended=True, notes=notes, **how)
             return
         if self.inert:
             return

@@ -349,7 +349,7 @@ class Training:
 
     def _check_units(self) -> None:
         try:
-            self.units.check()
+            self.units.check(self.steps.taken)
         except NotCalled as error:
             self.guest.refuse(error.technique, str(error))
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 
+CHECKED_STEPS = 2
+
+
 def unwrap(module: Any) -> Any:
     """The program's own module inside DDP, FSDP, DataParallel and compiled wrappers."""
     seen = 0
@@ -78,6 +81,8 @@ class Unit:
 
     def __init__(self, module: Any, name: str, called: str, training: bool) -> None:
         self.module = module
+        self.inner = unwrap(module)
+        """The program's own module, whose ``training`` flag counts: a wrapper's may be left behind."""
         self.name = name
         self.called = called
         self.training = training
@@ -101,7 +106,7 @@ class UnitCall:
         guest = self.units.guest
         if self.inside or guest.inert or not guest.acts:
             return self.plain(*args, **kwargs)
-        if not guest.torch.is_grad_enabled() or self.unit.module.training != self.unit.training:
+        if not guest.torch.is_grad_enabled() or self.unit.inner.training != self.unit.training:
             guest.ask_all("close", "call outside training")
             return self.plain(*args, **kwargs)
         call = self.wrapped
@@ -135,6 +140,10 @@ class Units:
         self.guest = guest
         self.torch = guest.torch
         self.wanted = wanted
+        self._by_class: dict[str, list[dict[str, Any]]] = {}
+        for want in wanted:
+            self._by_class.setdefault(want["fingerprint"].partition("|")[0], []).append(want)
+        self._searched = False
         self.calls: list[UnitCall] = []
         self.checked = False
         self._equipped: set[int] = set()
@@ -149,28 +158,31 @@ class Units:
             self._optimizers.append(optimizer)
             self.watch_calls()
             return
-        self.search()
+        if self.missing():
+            self.search()
         if self.missing():
             self.watch_calls()
 
     def search(self) -> None:
         """Equip every module alive that has a wanted fingerprint."""
-        by_class: dict[str, list[dict[str, Any]]] = {}
-        for want in self.wanted:
-            by_class.setdefault(want["fingerprint"].partition("|")[0], []).append(want)
         alive = modules_alive(self.torch)
         for module in alive:
-            wants = by_class.get(class_key(module))
-            if not wants or id(module) in self._equipped:
-                continue
-            mark = fingerprint(module)
-            same = [one for one in wants if one["fingerprint"].rpartition("|")[0] == mark]
-            if same:
-                self.equip(module, same[0], alive)
+            self._consider(module, alive)
 
-    def missing(self) -> list[dict[str, Any]]:
-        have = {call.fingerprint.rpartition("|")[0] for call in self.calls}
-        return [want for want in self.wanted if want["fingerprint"].rpartition("|")[0] not in have]
+    def _consider(self, module: Any, alive: list[Any]) -> None:
+        wants = self._by_class.get(class_key(module))
+        if not wants or id(module) in self._equipped:
+            return
+        mark = fingerprint(module)
+        want = next((one for one in wants if _mark(one["fingerprint"]) == mark), wants[0])
+        if _mark(want["fingerprint"]) == mark:
+            self.equip(module, want, alive)
+
+    def missing(self) -> list[str]:
+        """Marks of units for which there are fewer modules than the baseline called."""
+        have = [_mark(call.fingerprint) for call in self.calls]
+        marks = [_mark(want["fingerprint"]) for want in self.wanted]
+        return [mark for mark in set(marks) if have.count(mark) < marks.count(mark)]
 
     def watch_calls(self) -> None:
         """Look at module calls themselves, until every unit is found."""
@@ -180,12 +192,15 @@ class Units:
 
     def _called(self, original: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
         if not self.guest.inert and self.torch.is_grad_enabled():
-            if self.wanted:
-                self.search()
-                if not self.missing():
-                    self._watcher.take_out()
-            else:
+            if not self.wanted:
                 self._adopt(module)
+            elif not self._searched:
+                self._searched = True
+                self.search()
+            else:
+                self._consider(unwrap(module), [])
+            if self.wanted and not self.missing():
+                self._watcher.take_out()
         return original(module, *args, **kwargs)
 
     def _adopt(self, module: Any) -> None:
@@ -276,22 +291,30 @@ class Units:
 
     # --- checking
 
-    def check(self) -> None:
-        """At the end of the first step: has every unit been called through its techniques?"""
-        self.checked = True
-        if self._watcher is not None:
+    def check(self, step: int) -> None:
+        """At the end of each of the first steps: has every unit been called through its techniques?
+
+        One at least in the first two steps, all of them in those that the baseline watched and one more.
+        """
+        last = step > CHECKED_STEPS
+        self.checked = last
+        if self._watcher is not None and (last or not self.wanted):
             self._watcher.take_out()
         wrapping = [act for act in self.guest.acts if _wraps(act)]
-        if not wrapping:
+        called = {_mark(call.fingerprint) for call in self.calls if call.calls}
+        absent = [want for want in self.wanted if _mark(want["fingerprint"]) not in called]
+        if not wrapping or step < 2 or (called and not (last and absent)):
             return
-        called = {call.fingerprint.rpartition("|")[0] for call in self.calls if call.calls}
-        absent = [w for w in self.wanted if w["fingerprint"].rpartition("|")[0] not in called]
-        if absent or not called:
-            names = ", ".join(f"{w['name']} ({w.get('class_name', '')})" for w in absent) or "any model"
-            raise NotCalled(
-                wrapping[0].name,
-                f"the first step was over without a training call of {names}, which is where it acts",
-            )
+        names = ", ".join(f"{want['name']} ({want.get('class_name', '')})" for want in absent)
+        raise NotCalled(
+            wrapping[0].name,
+            f"{step} steps were over without a training call of {names or 'any model'}, where it acts",
+        )
+
+
+def _mark(mark: str) -> str:
+    """A unit's fingerprint without its ordinal."""
+    return mark.rpartition("|")[0]
 
 
 class NotCalled(Exception):
