@@ -126,7 +126,7 @@ def prepare_imagenet(place: Place) -> None:
     if place.cuda:
         place.make("images", place.folder / "made", classes=8, per_class=512, size=500)
     else:
-        place.make("images", place.folder / "made", classes=2, per_class=64, size=2000)
+        place.make("images", place.folder / "made", classes=2, per_class=24, size=3200)
 
 
 def imagenet_arguments(place: Place) -> list[str]:

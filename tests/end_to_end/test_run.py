@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from flatout import errors
+from flatout import __version__, errors
+from flatout.fingerprint import file_sha256, find_script
 from flatout.plan import Choice, Plan
-from flatout.planfile import read_plan, write_plan
+from flatout.planfile import PlanFile, read_plan, write_plan
+from flatout.runners.seen import find_interpreter
+from flatout.workload import Workload
 
 from .harness import PROGRAMS, Ended, House, wait_for
 
@@ -29,14 +32,32 @@ def losses(text: str) -> list[tuple[int, float]]:
 
 
 def planned(house: House, plan: Plan, *command: str) -> Path:
-    """A plan.toml for ``command`` with ``plan`` in it, made from a search's own."""
-    ended = house.train(*command, options=("--budget", "30s", "--only", "tf32"))
-    assert ended.exit_code == 0, ended.text
-    path = house.out / "plan.toml"
-    found = read_plan(path)
-    made = house.root / "made.toml"
-    write_plan(made, dataclasses.replace(found, plan=plan, proof=None))
-    return made
+    """A plan.toml that applies ``plan`` to ``command``, as a search would have written it."""
+    workload = Workload(command=command, cwd=str(house.work), environment=house.environment)
+    discovery, _ = house.discover(*command)
+    interpreter = find_interpreter(workload, out_dir=house.out)
+    script = find_script(workload)
+    path = house.root / "plan.toml"
+    write_plan(
+        path,
+        PlanFile(
+            plan=plan,
+            command=command,
+            cwd=str(house.work),
+            script=str(script) if script else None,
+            script_sha256=file_sha256(script) if script else None,
+            interpreter=interpreter.executable,
+            python=interpreter.version,
+            torch=discovery.torch_version,
+            flatout=__version__,
+            packages=dict(interpreter.packages),
+            gpus=(),
+            driver=None,
+            cuda=None,
+            discovery=discovery,
+        ),
+    )
+    return path
 
 
 def run(
