@@ -23,7 +23,7 @@ def discover(folder: Path, command: list[str], steps: int = 3) -> dict[str, Any]
     return {name: found[name] for name in ("step_unit", "anchor", "units")}
 
 
-@pytest.mark.parametrize("name", ["gan.py", "no_optimizer.py", "direct_forward.py"])
+@pytest.mark.parametrize("name", ["gan.py", "no_optimizer.py", "direct_forward.py", "own_compile.py"])
 def test_units_are_found_again_before_the_first_training_call(name: str, tmp_path: Path) -> None:
     known = discover(tmp_path / "a", program(name))
     with Driven(tmp_path, program(name), techniques=[{"name": "bf16", "settings": {}}], **known) as driven:

@@ -17,7 +17,7 @@ from . import events, process, seeding, wrapping
 from .context import Context
 from .protocol import Spec
 from .refused import Refused
-from .units import COMPILER_MODULES, CallPatch
+from .units import COMPILER_MODULES, CallPatch, follow_wrapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,7 +71,10 @@ class Guest:
             elif name in COMPILER_MODULES and CallPatch.active is not None:
                 CallPatch.active.tell_compiler()
             elif name == wrapping.MODULE:
-                wrapping.watch(module, self.emit)
+                if self.spec.techniques:
+                    follow_wrapping(module, self.training)
+                if self.spec.mode == "trial":
+                    wrapping.watch(module, self.emit)
             elif name == "torch._inductor.config":
                 module.fallback_random = self.spec.randomness_off
             elif self.spec.mode == "trial" and name in self._trackers.MODULES:
@@ -109,8 +112,7 @@ class Guest:
                 self.finder.watch((randomness.INDUCTOR_CONFIG,))
             self.training.torch_ready()
             self.finder.watch(COMPILER_MODULES)
-            if self.spec.mode == "trial":
-                self.finder.watch((wrapping.MODULE,))
+            self.finder.watch((wrapping.MODULE,))
             os.register_at_fork(after_in_child=self._forked)
             for act in self.acts:
                 self.finder.watch(tuple(act.imports))

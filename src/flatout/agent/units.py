@@ -245,6 +245,22 @@ class Units:
         target.__dict__["_compiled_call_impl"] = call
         self.calls.append(call)
 
+    def moved_into(self, wrapper: Any) -> None:
+        """The program has compiled a unit with ``torch.compile(module)`` after it was equipped: what is
+        called from now on is the wrapper, and inside it the compiler would trace into the techniques."""
+        inner = unwrap(wrapper)
+        for call in self.calls:
+            unit = call.unit
+            if unit.inner is not inner or unit.called != "call" or unit.module is wrapper:
+                continue
+            if unit.module.__dict__.get("_compiled_call_impl") is call:
+                del unit.module.__dict__["_compiled_call_impl"]
+            unit.module = wrapper
+            self._equipped.add(id(wrapper))
+            call.plain = wrapper._call_impl
+            call.wrapped = None
+            wrapper.__dict__["_compiled_call_impl"] = call
+
     def _equip_forward(self, unit: Unit, want: dict[str, Any]) -> None:
         kind = type(unit.module)
         original = kind.forward
@@ -342,6 +358,19 @@ def _dispatcher(original: Callable[..., Any], dispatch: dict[int, UnitCall]) -> 
 
     forward._flatout_calls = dispatch  # type: ignore[attr-defined]
     return forward
+
+
+def follow_wrapping(eval_frame: Any, training: Any) -> None:
+    """Tell the units of every wrapper that ``torch.compile(module)`` makes."""
+    plain = eval_frame.OptimizedModule.__init__
+
+    @functools.wraps(plain)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        plain(self, *args, **kwargs)
+        if training.units is not None:
+            training.units.moved_into(self)
+
+    eval_frame.OptimizedModule.__init__ = __init__
 
 
 COMPILER_MODULES = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
