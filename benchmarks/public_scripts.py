@@ -241,8 +241,9 @@ def lay_out(script: Script, *, root: Path, work: Path, cuda: bool, python: str) 
 def environment_of(script: Script, place: Place, work: Path) -> dict[str, str]:
     """The script's own environment variables, with a stand-in for wandb where it is not installed."""
     environment = dict(script.environment)
+    before = [path for path in (os.environ.get("PYTHONPATH"),) if path]
     if "PYTHONPATH" in environment:
-        environment["PYTHONPATH"] = str(place.folder)
+        environment["PYTHONPATH"] = os.pathsep.join([str(place.folder), *before])
     if (
         script.name == "unet"
         and subprocess.run(
@@ -253,7 +254,7 @@ def environment_of(script: Script, place: Place, work: Path) -> dict[str, str]:
         stand_in = work / "stand_in"
         stand_in.mkdir(exist_ok=True)
         (stand_in / "wandb.py").write_text(STAND_IN_WANDB)
-        environment["PYTHONPATH"] = str(stand_in)
+        environment["PYTHONPATH"] = os.pathsep.join([str(stand_in), *before])
     return environment
 
 

@@ -38,6 +38,9 @@ def _hook(method: Callable[..., Any]) -> Callable[..., Any]:
     return hook
 
 
+_OF_THE_PARENT: list[dict[str, Any]] = []
+
+
 class Training:
     """One per process; made with torch's import, idle until the process trains."""
 
@@ -79,7 +82,10 @@ class Training:
         """In a forked child: begin anew."""
         if self.discovery is not None:
             self.discovery.stop()
-            self.discovery = None
+        # The parent's events and losses belong to its device, which a forked child must not touch, and
+        # letting go of them here would: they are kept, unused, for as long as the child lives.
+        _OF_THE_PARENT.append(dict(self.__dict__))
+        self.discovery = None
         self._reset()
 
     # --- getting to know the process
