@@ -275,6 +275,33 @@ def test_with_compile_the_graph_shows_the_dtypes():
         acts[0]._region.unwatch()
 
 
+@pytest.mark.parametrize("returns", ["logits", "loss"])
+def test_a_program_that_compiles_itself_is_not_compiled_again(bf16_act, returns):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 4)
+
+        def forward(self, x):
+            out = self.inner(x)
+            return out if returns == "logits" else out.float().sum()
+
+    torch._dynamo.reset()
+    graphs = []
+
+    def backend(graph_module, example_inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    net = torch.compile(Net(), backend=backend)
+    call = wrapped([bf16_act], net)
+    for _ in range(4):
+        bf16_act.before_backward(call(X))
+    assert bf16_act.evidence()["matmul_dtypes"].get("bfloat16")
+    if returns == "logits":
+        assert len(graphs) == 1
+
+
 def test_the_model_stays_picklable_and_copyable(bf16_act):
     net = model()
     out = wrapped([bf16_act], net)(X)

@@ -8,6 +8,7 @@ from ..refused import Refused
 from . import matmul_dtypes, mixed_precision_contracts
 from .autocast_region import Region
 from .base import Act as _Base
+from .graph_backend import compiled_by_program
 
 _WATCHED_CALLS = 2
 """Of each unit: the first step's, and one more."""
@@ -51,6 +52,8 @@ class Act(_Base):
         torch = self.context.torch
         device_type = self._check(torch, unit.module)
         watched: list[bool] = []
+        # A function mode would make the program's own compiler compile once more.
+        compiled = compiled_by_program(unit.module, call)
         graphs = any(name in self.context.acts for name in ("compile", "sdpa"))
 
         def training_call(*args: Any, **kwargs: Any) -> Any:
@@ -63,6 +66,13 @@ class Act(_Base):
             try:
                 if len(watched) < _WATCHED_CALLS and not graphs:
                     watched.append(True)
+                    if compiled:
+                        result = call(*args, **kwargs)
+                        self._count_result(result)
+                        return result
+                    return matmul_dtypes.watched_call(torch, self._matmul_dtypes, call, args, kwargs)
+                if compiled and not graphs and not self._matmul_dtypes and len(watched) == _WATCHED_CALLS:
+                    watched.append(True)
                     return matmul_dtypes.watched_call(torch, self._matmul_dtypes, call, args, kwargs)
                 return call(*args, **kwargs)
             except BaseException:
@@ -70,6 +80,19 @@ class Act(_Base):
                 raise
 
         return training_call
+
+    def _count_result(self, result: Any) -> None:
+        """Of a call that the program compiles: what comes out in bfloat16 came from a product in it.
+
+        Where nothing does (a loss alone), the next call is looked into after all.
+        """
+        torch = self.context.torch
+        seen: dict[str, int] = {}
+        values = result.values() if isinstance(result, dict) else result
+        for value in values if not torch.is_tensor(values) and hasattr(values, "__iter__") else (values,):
+            matmul_dtypes.count(torch, seen, value)
+        if seen.get("bfloat16"):
+            self._matmul_dtypes["bfloat16"] = self._matmul_dtypes.get("bfloat16", 0) + 1
 
     @staticmethod
     def _check(torch: Any, module: Any) -> str:

@@ -96,6 +96,19 @@ def capture(
     return compiled
 
 
+def compiled_by_program(module: Any, call: Callable[..., Any]) -> bool:
+    """Whether the program compiles this call, its module, or a module inside."""
+    if hasattr(call, "_torchdynamo_orig_callable"):
+        return True
+    for child in module.modules():
+        if "_orig_mod" in child._modules:
+            return True
+        own = child.__dict__.get("_compiled_call_impl") if child is not module else None
+        if own is not None and hasattr(own, "_torchdynamo_orig_callable"):
+            return True
+    return False
+
+
 def _entry(call: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a file that dynamo looks into.
 

@@ -9,7 +9,7 @@ from typing import Any, Callable
 from ..refused import Refused
 from .attention_rewrite import rewrite_attention
 from .base import Act as _Base
-from .graph_backend import Backend, capture, quiet
+from .graph_backend import Backend, capture, compiled_by_program, quiet
 from .graph_mask import kept_tensors
 from .mask_guard import guarded
 
@@ -48,7 +48,7 @@ class Act(_Base):
         self._switched.extend(_switch_hugging_face(unit.module))
         if "compile" in self.context.acts:
             plain = call
-        elif _compiled_by_program(unit.module, call):
+        elif compiled_by_program(unit.module, call):
             # Capturing it once more would take the program's own compiled code away.
             self._rewrite_for_inductor()
             plain = call
@@ -137,19 +137,6 @@ class Act(_Base):
             "runs_of_rewritten_graphs": self._runs_of_rewritten,
             "mask_changed": self._changed,
         }
-
-
-def _compiled_by_program(module: Any, call: Callable[..., Any]) -> bool:
-    """Whether the program compiles this call, its module, or a module inside."""
-    if hasattr(call, "_torchdynamo_orig_callable"):
-        return True
-    for child in module.modules():
-        if "_orig_mod" in child._modules:
-            return True
-        own = child.__dict__.get("_compiled_call_impl") if child is not module else None
-        if own is not None and hasattr(own, "_torchdynamo_orig_callable"):
-            return True
-    return False
 
 
 def _as_it_stands(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
