@@ -38,7 +38,7 @@ class Model(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         x = self.embed(tokens)
-        for norm, attention in zip(self.norms, self.attention, strict=True):
+        for norm, attention in zip(self.norms, self.attention):  # noqa: B905  (Python 3.9 has no strict)
             x = x + attention(norm(x))
         logits = self.head(x)
         return logits, nn.functional.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
