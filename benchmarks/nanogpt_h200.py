@@ -12,6 +12,8 @@ Stages, each printing a JSON line as it ends:
 
 before   the author's tuned script, timed by flatout's own agent under an empty plan
 search   ``flatout train`` on the naive copy, without help
+tuned    (only when asked for) ``flatout train`` on the author's tuned script: nothing to change, or a
+         proven gain, with what is there already named
 pair     both resident at once, the author's tuned script and the naive one under the plan found, taking
          turns of some steps each: the figure
 
@@ -122,16 +124,18 @@ def stage_before(arguments: argparse.Namespace, author: Path, work: Path) -> Non
     )
 
 
-def stage_search(arguments: argparse.Namespace, naive: Path, work: Path) -> Searched:
+def stage_search(
+    arguments: argparse.Namespace, folder: Path, out: Path, *, stage: str = "search", tuned: bool = False
+) -> Searched:
     searched = search(
-        command(arguments, tuned=False),
-        cwd=naive,
-        out=work / "out",
+        command(arguments, tuned=tuned),
+        cwd=folder,
+        out=out,
         options=["--budget", arguments.budget, *arguments.search_options],
     )
     report = searched.report
     say(
-        stage="search",
+        stage=stage,
         exit_code=searched.exit_code,
         seconds=round(searched.seconds, 1),
         plan=searched.plan,
@@ -213,7 +217,9 @@ def main() -> int:
         if "before" in stages:
             stage_before(arguments, author, work)
         if "search" in stages:
-            searched = stage_search(arguments, naive, work)
+            searched = stage_search(arguments, naive, work / "out")
+        if "tuned" in stages:
+            stage_search(arguments, author, work / "tuned", stage="tuned", tuned=True)
         if "pair" in stages and (work / "out" / "plan.toml").exists():
             result = stage_pair(arguments, author, naive, work)
     finally:
