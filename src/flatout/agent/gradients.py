@@ -149,7 +149,8 @@ class Probe:
         self._models = None
         total = sum(grad.numel() * 4 for _, _, grad in taken)
         share = LARGEST_BYTES / total if total > LARGEST_BYTES else None
-        losses = [loss.value() for loss in self.training.block.losses]
+        values = [loss.value() for loss in self.training.block.losses]
+        losses = [value for value in values if value is not None]
         if self.spec.reference_role == "save":
             event = self._save_reference(taken, scale, share, losses)
         else:

@@ -21,6 +21,7 @@ def install(guest: Any, torch: Any) -> None:
     _patch_optimizer(guest, torch, training)
     _patch_scaler(guest, torch, training)
     _patch_loader(guest, torch, training)
+    _patch_graphs(torch, training)
     if guest.spec.techniques:
         _patch_zero_grad(guest, torch)
 
@@ -109,6 +110,19 @@ def _patch_scaler(guest: Any, torch: Any, training: Any) -> None:
 
     scaler_class.step = scaler_step
     scaler_class.scale = scaler_scale
+
+
+def _patch_graphs(torch: Any, training: Any) -> None:
+    """A CUDA graph writes each replay's loss over the last one's: from a capture on, losses are copied."""
+    graph_class = torch.cuda.CUDAGraph
+    original = graph_class.capture_begin
+
+    @functools.wraps(original)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        training.copy_losses = True
+        return original(self, *args, **kwargs)
+
+    graph_class.capture_begin = capture_begin
 
 
 def _patch_loader(guest: Any, torch: Any, training: Any) -> None:

@@ -22,17 +22,23 @@ class Clock:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._cuda = False
+        self._free: list[Any] = []
+        """Events to record again: making one costs the driver more than recording it."""
+        self.on_gpu = False
 
     def use(self, device: str) -> None:
-        self._cuda = device == "cuda"
+        self.on_gpu = device == "cuda"
 
     def mark(self) -> Any:
-        if self._cuda:
-            event = self._torch.cuda.Event(enable_timing=True)
+        if self.on_gpu:
+            event = self._free.pop() if self._free else self._torch.cuda.Event(enable_timing=True)
             event.record()
             return event
         return time.perf_counter()
+
+    def release(self, marks: list[Any]) -> None:
+        """Marks that nothing will be asked of any more."""
+        self._free.extend(mark for mark in marks if not isinstance(mark, float))
 
     def seconds(self, start: Any, end: Any) -> float | None:
         """Between two marks; None where one of them was made before the device was known."""
@@ -51,14 +57,16 @@ class Clock:
 class Loss:
     """One backward's loss, unscaled, still on its device."""
 
-    __slots__ = ("step", "tensor")
+    __slots__ = ("_version", "step", "tensor")
 
     def __init__(self, step: int, tensor: Any) -> None:
         self.step = step
         self.tensor = tensor
+        self._version = tensor._version
 
-    def value(self) -> float:
-        return float(self.tensor.item())
+    def value(self) -> float | None:
+        """None where the program has changed its loss in place since."""
+        return float(self.tensor.item()) if self.tensor._version == self._version else None
 
 
 class Block:
@@ -74,6 +82,7 @@ class Block:
         """Seconds waited for loaders inside each step."""
         self.losses: list[Loss] = []
         self.read_losses: list[list[Any]] = []
+        self.lost_losses = 0
         self.agent_ns = 0
         self.wait_seconds = 0.0
         self.pending_wait = 0.0
@@ -94,7 +103,12 @@ class Block:
 
     def read(self) -> None:
         """Fetch the losses. Waits for the device."""
-        self.read_losses.extend([loss.step, loss.value()] for loss in self.losses)
+        for loss in self.losses:
+            value = loss.value()
+            if value is None:
+                self.lost_losses += 1
+            else:
+                self.read_losses.append([loss.step, value])
         self.losses.clear()
 
     def step_seconds(self, prefetched_batches: int) -> list[float | None]:
@@ -117,11 +131,13 @@ class Block:
         self.clock.wait()
         wall = time.perf_counter() - self.wall_start
         self.read()
+        seconds = self.step_seconds(prefetched_batches)
+        self.clock.release(self.ends)
         return {
             "event": "block",
             "first_step": self.first_step,
             "steps": len(self.ends),
-            "step_seconds": self.step_seconds(prefetched_batches),
+            "step_seconds": seconds,
             "losses": self.read_losses,
             "loader_wait_seconds": self.wait_seconds,
             "agent_seconds": self.agent_ns / 1e9,

@@ -67,6 +67,8 @@ class Training:
         self.backward_depth = 0
         self.scaler_depth = 0
         self.scaler_used = False
+        self.copy_losses = False
+        """Losses live in memory that is written again: a CUDA graph's, or changed in place."""
         self._inner_steps = 0
         self.loaders: dict[int, dict[str, Any]] = {}
         self._iterators: Any = weakref.WeakKeyDictionary()
@@ -226,13 +228,19 @@ class Training:
         for place, (reference, own, _) in enumerate(self._scaled):
             if reference() is loss:
                 del self._scaled[: place + 1]
-                return own.clone()
+                return self._kept(own)
         if self._scaled:
             # Such as scaler.scale(loss) / accumulation: some number made of a scaled one.
             *_, scaler = self._scaled.pop()
             if scaler._scale is not None:
                 return loss.detach() / scaler._scale
-        return loss.detach().clone()
+        return self._kept(loss.detach())
+
+    def _kept(self, loss: Any) -> Any:
+        """A loss to be read at the next hold. On a GPU a copy costs a launch, which a full queue makes
+        wait: the tensor itself will do, unless CUDA graphs replay into its memory or the program has been
+        seen to change its loss afterwards."""
+        return loss if self.clock.on_gpu and not self.copy_losses else loss.clone()
 
     @_hook
     def backward_begins(self, tensors: Any) -> None:
@@ -286,9 +294,11 @@ class Training:
 
     @_hook
     def loader_waited(self, iterator: Any, seconds: float) -> None:
+        if not self.torch.is_grad_enabled():
+            return  # an evaluation's loader
         self.block.add_wait(seconds)
         known = self._iterators.get(iterator)
-        if known is not None and id(known) not in self.loaders and self.torch.is_grad_enabled():
+        if known is not None and id(known) not in self.loaders:
             self.loaders[id(known)] = known
 
     def prefetched_batches(self) -> int:
@@ -377,6 +387,7 @@ class Training:
         block = self.block
         if block.ends or block.losses:
             event = block.event(self.torch, self.prefetched_batches())
+            self.copy_losses = self.copy_losses or block.lost_losses > 0
             counts = compile_counts()
             for name in ("recompiles", "graph_breaks"):
                 event[name] = counts[name] - self._counts[name]

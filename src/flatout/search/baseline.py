@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from flatout import errors
@@ -30,6 +31,9 @@ AGAIN_SHARE = 0.15
 """Of the whole budget."""
 AGAIN_SLOW_PAIRS = 6
 """Where one takes more than a second."""
+
+FUSED_ATTENTION = re.compile(r"flash|fmha|sdpa|scaled_dot_product_(flash|efficient|cudnn)|mem_eff")
+"""In the names of kernels and operators of torch's fused attention, cuDNN's and xFormers'."""
 
 HINTS = {
     "ProgramCrashed": "Run the command by itself first: it has to work without flatout.",
@@ -156,6 +160,7 @@ def _watch(bench: Bench, process: Process) -> Outcome:
         losses=outcome.losses or tuple(process.losses),
         loader_wait_seconds_per_step=block.loader_wait_seconds / max(1, block.steps),
     )
+    outcome = _with_attention(outcome)
     if not process.settled:
         outcome = replace(outcome, notes=(*outcome.notes, "its step times never came to rest"))
     process.record(outcome)
@@ -208,11 +213,23 @@ def _short_program(bench: Bench, outcome: Outcome) -> Outcome:
         steps=max(outcome.steps, shown.steps),
         startup_seconds=shown.startup_seconds or outcome.startup_seconds,
     )
+    measured = _with_attention(measured)
     if process.alive:
         process.close()
     # the record of what was learnt from both
     bench.note("baseline", {"outcome": to_plain(measured)})
     return measured
+
+
+def _with_attention(outcome: Outcome) -> Outcome:
+    """The outcome with a fused attention that only its profile shows, as inside a compiled graph."""
+    discovery, profile = outcome.discovery, outcome.profile
+    if discovery is None or profile is None or discovery.attention != "none":
+        return outcome
+    if not any(FUSED_ATTENTION.search(name) for name, _, _ in (*profile.kernels, *profile.operators)):
+        return outcome
+    already = {**discovery.already, "sdpa": "fused attention kernels in its profile"}
+    return replace(outcome, discovery=replace(discovery, attention="sdpa", already=already))
 
 
 def _adopt(bench: Bench, outcome: Outcome) -> None:

@@ -135,10 +135,11 @@ def _check_names(options: SearchOptions, catalogue: Sequence[Technique]) -> None
 
 def _search(bench: Bench) -> None:
     baseline = measure_baseline(bench)
-    measure_again(bench, baseline)
     _note_catalogue(bench)
     choices = _candidates(bench)
     bench.total = len(bench.catalogue)
+    if choices:
+        measure_again(bench, baseline)
     error = 1.0 - bench.options.confidence
     # half of the error allowed is the last proof's; each candidate may be compared twice, its small gain
     # looked at twice
