@@ -217,6 +217,25 @@ def test_what_does_not_fit_side_by_side_takes_turns(tmp_path):
     assert report.low < 1 / 0.7 < report.high
 
 
+@pytest.mark.parametrize(("technique", "standing", "reason"), REFUSALS)
+def test_what_is_wrong_is_refused_also_where_processes_take_turns(tmp_path, technique, standing, reason):
+    discovery = replace(DISCOVERY, device="cuda")
+    program = one(technique, peak_bytes=100 << 30, device_bytes=140 << 30, discovery=discovery)
+    report = play(tmp_path, program, host=GPU_HOST)
+    assert not report.plan
+    assert row(report, "it").standing is standing
+    assert reason in row(report, "it").reason
+
+
+def test_other_draws_are_no_fault_where_processes_take_turns(tmp_path):
+    discovery = replace(DISCOVERY, device="cuda", random=True)
+    technique = MockTechnique(factor=0.5, effect=Effect.REDRAW, gradients_db=80.0, redraws_db=1.0)
+    program = one(technique, peak_bytes=100 << 30, device_bytes=140 << 30, discovery=discovery)
+    report = play(tmp_path, program, host=GPU_HOST)
+    assert report.plan.names == ("it",)
+    assert "randomness off" in row(report, "it").guard_note
+
+
 def test_what_turns_out_not_to_fit_side_by_side_takes_turns(tmp_path):
     # on a CPU the need is not known beforehand: the second process dies
     program = one(MockTechnique(factor=0.7), peak_bytes=40 << 30, device_bytes=60 << 30)

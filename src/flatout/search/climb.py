@@ -10,11 +10,9 @@ import math
 from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
-from flatout.guard import combine
-from flatout.guard.curves import judge_losses
 from flatout.plan import Choice, Plan
 from flatout.search.bench import Bench
-from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan, judge_start
+from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan
 from flatout.search.measure import Beaten, Seat, steps_of_block
 from flatout.search.prove import Aim, effect_text, prove
 from flatout.search.screen import Screened
@@ -186,7 +184,9 @@ class Climb:
             raise
         outcome = _completed(process.peek(), process.counted, process.losses)
         self._learn_start(seat.plan, outcome)
-        fault = fault_of(self.bench, process, outcome) or guard_fault(self.bench, process, outcome)
+        fault = fault_of(
+            self.bench, seat.plan, outcome, warm_recompiles=process.recompiles_warm
+        ) or guard_fault(self.bench, process, outcome)
         if fault is not None and fault.error:
             process.fail(fault.reason, fault.error)
         return fault
@@ -197,29 +197,29 @@ class Climb:
         if process is None or not process.alive:
             # processes took turns: the last one of this plan has been written down
             trial = next(t for t in reversed(bench.trials.values()) if t.plan == seat.plan)
-            if verdict.call is not Call.BETTER:
-                return verdict, None
-            judged = combine(
-                judge_start(bench, seat.plan, trial.outcome),
-                judge_losses(trial.outcome.losses, bench.baseline_losses, bench.again_losses),
-            )
+            outcome = trial.outcome
+            losses = outcome.losses
+            fault = fault_of(bench, seat.plan, outcome)
+            if fault is not None:
+                return verdict, fault
         else:
             if self.baseline.process is not None and len(self.baseline.process.losses) > len(
                 bench.baseline_losses
             ):
                 bench.baseline_losses = tuple(self.baseline.process.losses)
             outcome = _completed(process.peek(), process.counted, process.losses)
-            fault = fault_of(bench, process, outcome)
+            losses = tuple(process.losses)
+            fault = fault_of(bench, seat.plan, outcome, warm_recompiles=process.recompiles_warm)
             if fault is not None:
                 if fault.error:
                     process.fail(fault.reason, fault.error)
                 return verdict, fault
             if not process.recorded:
                 process.record(outcome)
-            if verdict.call is not Call.BETTER:
-                return verdict, None
-            bench.say(f"{seat.plan.key}: faster; is it still right?")
-            judged = judge_plan(bench, process, outcome)
+        if verdict.call is not Call.BETTER:
+            return verdict, None
+        bench.say(f"{seat.plan.key}: faster; is it still right?")
+        judged = judge_plan(bench, seat.plan, outcome, losses)
         if judged.passed is False:
             return replace(verdict, guard=judged.note, guard_note=judged.note), None
         return replace(verdict, guard_note=judged.note), None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flatout.guard import Judgement, combine
 from flatout.guard.bars import bar_of
-from flatout.guard.curves import judge_losses
+from flatout.guard.curves import Losses, judge_losses
 from flatout.guard.gradients import judge_gradients
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
@@ -54,10 +54,15 @@ def fault_of_end(outcome: Outcome) -> Fault:
     return Fault(standing=Standing.FAILED, reason=reason, error=outcome.error)
 
 
-def fault_of(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
-    """From a live one, by what it shows when peeked at."""
+def fault_of(
+    bench: Bench, plan: Plan, outcome: Outcome, *, warm_recompiles: int | None = None
+) -> Fault | None:
+    """From what a process has shown, whether it still lives or not.
+
+    ``warm_recompiles``: those counted when its warm-up was over, where that is known.
+    """
     assert bench.discovery is not None
-    for name in process.plan.names:
+    for name in plan.names:
         evidence = outcome.active.get(name)
         missing = (
             "the agent saw nothing of it"
@@ -70,12 +75,12 @@ def fault_of(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
                 reason=f"{name} did not run: {missing}",
                 error="TechniqueInactive",
             )
-    since = outcome.recompiles - process.recompiles_warm
+    since = 0 if warm_recompiles is None else outcome.recompiles - warm_recompiles
     own = bench.baseline.recompiles if bench.baseline is not None else 0
     if outcome.recompiles - own >= RECOMPILES_ALLOWED or since >= 2:
         return Fault(
             standing=Standing.REFUSED,
-            reason=f"{outcome.recompiles} recompiles in {process.steps} steps, and no end of them",
+            reason=f"{outcome.recompiles} recompiles in {outcome.steps} steps, and no end of them",
             recompiles=outcome.recompiles,
         )
     return None
@@ -88,7 +93,7 @@ def guard_fault(bench: Bench, process: Process, outcome: Outcome) -> Fault | Non
     # with dropout the difference may be other draws: judged apart before the plan is accepted
     if gradients.passed is False and not bench.discovery.random:
         return Fault(standing=Standing.REFUSED, reason=gradients.note)
-    losses = judge_curve(bench, process)
+    losses = judge_curve(bench, process.losses)
     return Fault(standing=Standing.REFUSED, reason=losses.note) if losses.passed is False else None
 
 
@@ -97,9 +102,9 @@ def judge_start(bench: Bench, plan: Plan, outcome: Outcome) -> Judgement:
     return _judge_gradients(bench, plan, outcome.gradients)
 
 
-def judge_curve(bench: Bench, process: Process) -> Judgement:
-    """The loss curve of a plan's process against the untouched program's."""
-    return judge_losses(process.losses, bench.baseline_losses, bench.again_losses)
+def judge_curve(bench: Bench, losses: Losses) -> Judgement:
+    """The losses of a plan's process against the untouched program's."""
+    return judge_losses(losses, bench.baseline_losses, bench.again_losses)
 
 
 def judge_still(bench: Bench, plan: Plan) -> Judgement:
@@ -119,13 +124,13 @@ def judge_still(bench: Bench, plan: Plan) -> Judgement:
     return Judgement(passed=judged.passed, note=f"{judged.note}, randomness off")
 
 
-def judge_plan(bench: Bench, process: Process, outcome: Outcome) -> Judgement:
+def judge_plan(bench: Bench, plan: Plan, outcome: Outcome, losses: Losses) -> Judgement:
     """Everything the guard can say about a plan that is about to be accepted."""
-    gradients = judge_start(bench, process.plan, outcome)
+    gradients = judge_start(bench, plan, outcome)
     assert bench.discovery is not None
     if gradients.passed is False and bench.discovery.random:
-        gradients = judge_still(bench, process.plan)
-    return combine(gradients, judge_curve(bench, process))
+        gradients = judge_still(bench, plan)
+    return combine(gradients, judge_curve(bench, losses))
 
 
 def _judge_gradients(bench: Bench, plan: Plan, seen: Gradients | None) -> Judgement:

@@ -63,7 +63,9 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
     )
     _learn_start(bench, choice, outcome)
     ratio = bench.baseline_step_seconds / median(times)
-    fault = fault_of(bench, process, outcome) or guard_fault(bench, process, outcome)
+    fault = fault_of(bench, plan, outcome, warm_recompiles=process.recompiles_warm) or guard_fault(
+        bench, process, outcome
+    )
     if fault is None and ratio < 1.0 - max(CLEAR_LOSS, 4.0 * _spread(bench, times)):
         fault = Fault(standing=Standing.NO_GAIN, reason=f"alone it is slower: {ratio:.3f}x")
     if fault is not None and fault.error:
