@@ -16,7 +16,7 @@ LONGEST_SLEEP_SECONDS = 1e-3
 
 
 class Hold:
-    """Obeys the control block. The real job has none, and is never held."""
+    """Obeys the control block. A real job has none, and is never held."""
 
     def __init__(self, training: Any) -> None:
         self.training = training
@@ -56,14 +56,14 @@ class Hold:
     def _wait(self, control: Control, taken: int) -> None:
         pause = FIRST_SLEEP_SECONDS
         while True:
-            command = control.command
-            if command == STOP:
+            if control.command == STOP:
                 self._stop(taken)
             if control.granted > taken:
                 break
             time.sleep(pause)
             pause = min(pause * 1.5, LONGEST_SLEEP_SECONDS)
-        if command == PROFILE and self.rank == 0:
+        # Read after the grant, which is written after it.
+        if control.command == PROFILE and self.rank == 0:
             from .profiling import Profiler
 
             self.profiler = Profiler.start(self.training.torch)

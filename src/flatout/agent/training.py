@@ -328,7 +328,8 @@ class Training:
             self._settle()
         elif not ended:
             return
-        else:
+        elif self.watch is None:
+            # A real job's steps are not timed: nothing would ever fetch the marks of weeks.
             self.block.end_step()
         self._step_ended()
 
