@@ -253,13 +253,14 @@ def _heading(plan: PlanFile) -> str:
     if not plan.plan:
         lines.append("It is empty: nothing was found that makes this program faster on this machine.")
     if proof is not None:
+        where = _gpu_text(plan.gpus) if plan.gpus else "the CPU"
         lines.append(
             f"Proved: {proof.ratio:.3f} times the speed of the untouched program "
             f"[{proof.low:.3f}, {proof.high:.3f}] at {proof.confidence:.0%} confidence, {proof.date}:"
         )
         lines.append(
             f"a step takes {proof.plan_step_seconds * 1e3:.4g} ms instead of "
-            f"{proof.baseline_step_seconds * 1e3:.4g} ms on {_gpu_text(plan.gpus)}."
+            f"{proof.baseline_step_seconds * 1e3:.4g} ms on {_gpu_text(plan.gpus) if plan.gpus else 'the CPU'}."
         )
         lines.append(f"Guard: {proof.guard_note or 'nothing noted'}.")
     lines += [
