@@ -260,7 +260,7 @@ def _heading(plan: PlanFile) -> str:
         )
         lines.append(
             f"a step takes {proof.plan_step_seconds * 1e3:.4g} ms instead of "
-            f"{proof.baseline_step_seconds * 1e3:.4g} ms on {_gpu_text(plan.gpus) if plan.gpus else 'the CPU'}."
+            f"{proof.baseline_step_seconds * 1e3:.4g} ms on {where}."
         )
         lines.append(f"Guard: {proof.guard_note or 'nothing noted'}.")
     lines += [
