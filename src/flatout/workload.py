@@ -58,7 +58,7 @@ class Discovery:
     grad_scaler: bool = False
     trainable_parameters: int = 0
     attention: str = "none"
-    """``sdpa`` when the profiled step showed a fused attention operator, ``hand-written`` when it showed
-    softmax between two batched products, else ``none``."""
+    """``sdpa`` when the first loss's graph or the profiled step showed a fused attention operator,
+    ``hand-written`` when that graph has a softmax between two batched products, else ``none``."""
     parameter_dtypes: tuple[str, ...] = ()
     """Of the trained parameters, such as ``float32``; empty where not told."""

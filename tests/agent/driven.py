@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import flatout.agent
-from flatout.agent.protocol import PROFILE, RUN, STOP, UNLIMITED, Control, Spec, read_events
+from flatout.agent.protocol import PROFILE, RUN, SPEC_VARIABLE, STOP, Control, Spec
+from flatout.runners.ranks import RankLog
 
 AGENT = Path(flatout.agent.__file__).parent
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -30,13 +31,11 @@ class Driven:
         self.spec = Spec(trial_dir=str(self.trial_dir), **spec)
         (self.trial_dir / "spec.json").write_text(self.spec.to_json())
         self.control = Control(str(self.trial_dir / "control"), create=True)
-        if self.spec.mode == "run":
-            self.control.granted = UNLIMITED
         self.command = command
         self.folder = folder
         self.environment = {
             **os.environ,
-            "FLATOUT_SPEC": str(self.trial_dir / "spec.json"),
+            SPEC_VARIABLE: str(self.trial_dir / "spec.json"),
             "PYTHONPATH": str(AGENT / "sitecustomize_dir"),
             "OMP_NUM_THREADS": "1",
         }
@@ -84,7 +83,7 @@ class Driven:
         return self.wait()
 
     def run_to_end(self) -> int:
-        self.control.granted = UNLIMITED
+        self.control.granted = 1 << 62
         return self.wait()
 
     def wait(self) -> int:
@@ -98,7 +97,9 @@ class Driven:
         self.err = (self.folder / "err.txt").read_text()
 
     def events(self, rank: int | str = 0) -> list[dict[str, Any]]:
-        return read_events(str(self.trial_dir / f"rank-{rank}.jsonl"))
+        log = RankLog(self.trial_dir / f"rank-{rank}.jsonl", rank=0)
+        log.read()
+        return log.events
 
     def of(self, kind: str, rank: int | str = 0) -> list[dict[str, Any]]:
         return [event for event in self.events(rank) if event["event"] == kind]
@@ -123,7 +124,7 @@ class Driven:
 
 def untouched(folder: Path, command: list[str]) -> str:
     """The same command without the agent: what it prints."""
-    environment = {k: v for k, v in os.environ.items() if k not in ("FLATOUT_SPEC", "PYTHONPATH")}
+    environment = {k: v for k, v in os.environ.items() if k not in (SPEC_VARIABLE, "PYTHONPATH")}
     done = subprocess.run(
         command,
         cwd=folder,

@@ -10,7 +10,8 @@ import pytest
 
 from flatout.ledger import Ledger
 from flatout.planfile import read_plan, write_plan
-from flatout.report import Standing, build_report, plan_file, report_to_plain
+from flatout.renderers.json import render_json
+from flatout.report import Standing, build_report, plan_file
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search.options import SearchOptions
 from flatout.trial import Profile
@@ -33,7 +34,7 @@ def test_it_is_rebuilt_from_the_ledger_alone_and_agrees_to_the_digit(tmp_path):
 def test_its_plain_form_has_the_first_class_keys_and_is_strict_json(tmp_path):
     program = MockProgram(techniques={"it": MockTechnique(nan_loss_from=3), **PLANTED})
     report = play(tmp_path, program)
-    plain = json.loads(json.dumps(report_to_plain(report), allow_nan=False))
+    plain = json.loads(render_json(report))
     for key in (
         "conclusion", "plan", "verdicts", "trials", "techniques", "limits", "already", "thrown_away",
         "isolation", "host", "discovery", "next_command", "compile",

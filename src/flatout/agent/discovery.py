@@ -266,6 +266,7 @@ class Discovery:
             "random": self.random,
             "torch_version": str(self.torch.__version__),
             "grad_scaler": training.scaler_used,
+            "parameter_dtypes": sorted({str(p.dtype).replace("torch.", "") for p in trained.values()}),
             "trainable_parameters": sum(parameter.numel() for parameter in trained.values()),
             "attention": self.attention,
         }

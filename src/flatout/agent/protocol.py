@@ -5,8 +5,8 @@ All three live in the trial's folder, which both sides see (it is passed through
 ``spec.json``
     written by flatout before the start, read once by the agent: see :class:`Spec`.
 ``control``
-    4,096 bytes mapped by both: how many steps the program may take, whether it should stop, and how
-    far each rank has come: see :class:`Control`.
+    of a trial alone, 4,096 bytes mapped by both: how many steps the program may take, whether it should
+    stop, and how far each rank has come: see :class:`Control`.
 ``hello-PID.json``
     written by the agent in every process that imports torch, before the user's next line.
 ``rank-R.jsonl``
@@ -38,11 +38,6 @@ RUN = 0
 STOP = 1
 PROFILE = 2
 """Profile the next granted step with torch.profiler, then report it as a ``profile`` event."""
-
-UNLIMITED = 1 << 62
-"""Grant for the real job: never hold still."""
-
-MAX_RANKS = 448
 
 EVENTS = {
     "discovered": "once, when steps are understood: step_unit 'optimizer' or 'backward', anchor "
@@ -130,8 +125,8 @@ class Spec:
 class Control:
     """The mapped control block.
 
-    Layout, little-endian int64: [0] granted steps, [1] command, [2] pid of flatout's side or 0,
-    [64 + r] steps taken by rank r. Each side writes only its own words, and an aligned 8-byte store
+    Layout, native int64: [0] granted steps, [1] command, [64 + r] steps taken by rank r, of at most
+    448. Each side writes only its own words, and an aligned 8-byte store
     is atomic on every machine that torch runs on, so no lock is needed.
     """
 
@@ -184,20 +179,6 @@ def pth_line(bootstrap_path: str, spec_path: str) -> str:
     names = {"__name__": "flatout_bootstrap", "__file__": bootstrap_path, "SPEC_PATH": spec_path}
     code = f"compile(open({bootstrap_path!r}, 'rb').read(), {bootstrap_path!r}, 'exec')"
     return f"import sys; exec({code}, {names!r})\n"
-
-
-def read_events(path: str) -> list[dict[str, Any]]:
-    """All whole lines of an event file; a last line cut off by a kill is left out."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read()
-    except FileNotFoundError:
-        return []
-    events = []
-    for line in data.split(b"\n")[:-1]:
-        if line.strip():
-            events.append(json.loads(line))
-    return events
 
 
 assert struct.calcsize("q") == 8

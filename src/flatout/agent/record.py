@@ -158,12 +158,11 @@ def compile_counts() -> dict[str, int]:
 
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
-        return {"recompiles": 0, "graph_breaks": 0, "frames": 0}
+        return {"recompiles": 0, "graph_breaks": 0}
     counters = utils.counters
     return {
         "recompiles": _recompiles(sys.modules),
         "graph_breaks": int(sum(counters["graph_break"].values())) if "graph_break" in counters else 0,
-        "frames": int(counters["frames"]["ok"]) if "frames" in counters else 0,
     }
 
 

@@ -31,7 +31,6 @@ _real: dict[str, Any] = {
     )
 }
 _real_io_open = io.open
-_real_copytree = shutil.copytree
 _real_rmtree = shutil.rmtree
 
 

@@ -213,7 +213,11 @@ class Training:
     def _outermost_ended(self, optimizer: Any) -> None:
         if not self.claimed:
             return
+        moved = self.steps.moved_anchor
         ended = self.steps.optimizer_ended(optimizer, inside_backward=self.backward_depth > 0)
+        if self.steps.moved_anchor and not moved:
+            text = "the optimiser whose step ended a step has stopped stepping: another one's ends it now"
+            self.guest.emit({"event": "note", "note": text})
         self._after_mark(ended, noted=self.backward_depth == 0)
 
     # --- backward

@@ -13,6 +13,6 @@ a program started.
 
 from __future__ import annotations
 
-from flatout.isolation.choose import WAYS, Way, available, strongest
+from flatout.isolation.choose import WAYS, Way, available
 
-__all__ = ["WAYS", "Way", "available", "strongest"]
+__all__ = ["WAYS", "Way", "available"]

@@ -77,11 +77,6 @@ def available(
     return found
 
 
-def strongest(*, cwd: str, out_dir: Path) -> Way:
-    """The first of ``available``."""
-    return available(cwd=cwd, out_dir=out_dir)[0]
-
-
 def _try_overlay(
     cwd: str, home: str | None, base: str, in_memory: bool, why_not: dict[str, str]
 ) -> Way | None:

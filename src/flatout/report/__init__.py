@@ -6,7 +6,7 @@ from another machine, and always says the same; ``plan_file`` makes plan.toml's 
 
 from __future__ import annotations
 
-from flatout.report.build import build_report, plan_file, report_to_plain
+from flatout.report.build import build_report, plan_file
 from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
 from flatout.search.limits import Limit
 from flatout.search.standing import Standing
@@ -21,5 +21,4 @@ __all__ = [
     "TrialRow",
     "build_report",
     "plan_file",
-    "report_to_plain",
 ]

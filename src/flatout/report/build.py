@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flatout.codec import to_plain
 from flatout.fingerprint import file_sha256, find_script
 from flatout.guard.gradients import own_agreement_db
 from flatout.ledger import Ledger
@@ -93,12 +92,6 @@ def build_report(ledger: Ledger, search: int) -> Report:
         child_error=str(failure.data["child_error"]) if failure is not None else "",
         notes=_notes(record),
     )
-
-
-def report_to_plain(report: Report) -> dict[str, Any]:
-    """report.json's content: plain data in which every float is one that JSON can hold."""
-    plain: dict[str, Any] = to_plain(report, tagged=False)
-    return plain
 
 
 def plan_file(ledger: Ledger, search: int) -> PlanFile | None:

@@ -32,7 +32,6 @@ class Screened:
     """Step time of the untouched program over the candidate's, each measured alone; None: not known."""
     fault: Fault | None = None
     """Why it goes no further; None: it does."""
-    clearly_better: bool = False
 
 
 def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screened, Seat | None]:
@@ -72,8 +71,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         process.fail(fault.reason, fault.error)
     else:
         process.record(outcome)
-    better = ratio > 1.0 + max(CLEAR_LOSS, 4.0 * _spread(bench, times))
-    screened = Screened(choice=choice, ratio=ratio, fault=fault, clearly_better=better)
+    screened = Screened(choice=choice, ratio=ratio, fault=fault)
     _done(bench, key, screened)
     if fault is not None:
         seat.close()
@@ -95,7 +93,6 @@ def _known(bench: Bench, choice: Choice, data: dict[str, object]) -> Screened:
         )
         if isinstance(fault, dict)
         else None,
-        clearly_better=bool(data["better"]),
     )
 
 
@@ -107,7 +104,6 @@ def _done(bench: Bench, key: str, screened: Screened) -> Screened:
             "key": key,
             "name": screened.choice.name,
             "ratio": screened.ratio,
-            "better": screened.clearly_better,
             "fault": None
             if fault is None
             else {

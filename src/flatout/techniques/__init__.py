@@ -7,7 +7,6 @@ A technique is one file there with a ``TECHNIQUE``. What applies it is the modul
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 from collections.abc import Iterable, Sequence
 
@@ -78,8 +77,3 @@ def make_plan(choices: Iterable[str | Choice], techniques: Sequence[Technique] |
         slots[technique.slot] = choice.name
     place = {technique.name: index for index, technique in enumerate(known)}
     return Plan(choices=tuple(sorted(listed, key=lambda choice: place[choice.name])))
-
-
-def manual(name: str) -> str:
-    """The manual page of a technique: its docstring, under ``HEADINGS``. Raises PlanError if unknown."""
-    return inspect.cleandoc(type(technique_named(name)).__doc__ or "")
