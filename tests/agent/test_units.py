@@ -56,6 +56,15 @@ def test_a_model_with_techniques_pickles_copies_and_keeps_its_keys(tmp_path: Pat
     assert (tmp_path / "model.pt").exists()
 
 
+def test_one_model_after_another_is_found_and_let_go_of(tmp_path: Path) -> None:
+    command = [PYTHON, str(KINDS / "folds.py")]
+    known = discover(tmp_path / "a", command)
+    techniques = [{"name": name, "settings": {}} for name in ("bf16", "fused_optimizer")]
+    with Driven(tmp_path, command, mode="run", techniques=techniques, **known) as driven:
+        assert driven.wait() == 0, driven.err
+    assert driven.out.splitlines() == [*(f"{fold} torch.bfloat16 True" for fold in range(3)), "left 0"]
+
+
 def test_a_unit_that_is_not_there_is_refused_with_the_reason(tmp_path: Path) -> None:
     known = discover(tmp_path / "a", program("plain.py"))
     known["units"][0] = {**known["units"][0], "fingerprint": "__main__.Elsewhere|0123456789abcdef|0"}

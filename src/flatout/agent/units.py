@@ -15,6 +15,7 @@ import gc
 import hashlib
 import sys
 import types
+import weakref
 
 from .refused import Refused
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 CHECKED_STEPS = 2
+MOST_FRUITLESS_SEARCHES = 3
 
 
 def unwrap(module: Any) -> Any:
@@ -144,24 +146,43 @@ class Units:
         for want in wanted:
             self._by_class.setdefault(want["fingerprint"].partition("|")[0], []).append(want)
         self._searched = False
-        self.calls: list[UnitCall] = []
+        self._calls: list[Any] = []
+        """Weak, as are the modules below: a program that trains one model after another lets go of each."""
         self.checked = False
-        self._equipped: set[int] = set()
+        self._equipped: dict[int, Any] = {}
+        self._fruitless = 0
         self._watcher: Any = None
-        self._optimizers: list[Any] = []
+
+    @property
+    def calls(self) -> list[UnitCall]:
+        """Of the equipped units that are still there."""
+        self._calls = [reference for reference in self._calls if reference() is not None]
+        return [call for call in (reference() for reference in self._calls) if call is not None]
 
     # --- finding
 
     def look_for(self, optimizer: Any) -> None:
         """At the construction of an optimiser: the models are there, and not yet called in training."""
         if not self.wanted:
-            self._optimizers.append(optimizer)
             self.watch_calls()
             return
         if self.missing():
             self.search()
+        elif self._fruitless < MOST_FRUITLESS_SEARCHES and self._of_another_model(optimizer):
+            before = len(self.calls)
+            gc.collect()  # the model before it may hang in a cycle only, and no longer be there
+            self.search()
+            self._fruitless += len(self.calls) <= before
         if self.missing():
             self.watch_calls()
+
+    def _of_another_model(self, optimizer: Any) -> bool:
+        """It updates a parameter like one of a unit's, but no unit's: as of the next fold's model."""
+        first = next((p for group in optimizer.param_groups for p in group["params"]), None)
+        own = [p for call in self.calls for p in call.unit.inner.parameters()]
+        return first is not None and (
+            not any(p is first for p in own) and any(p.shape == first.shape for p in own)
+        )
 
     def search(self) -> None:
         """Equip every module alive that has a wanted fingerprint."""
@@ -171,7 +192,7 @@ class Units:
 
     def _consider(self, module: Any, alive: list[Any]) -> None:
         wants = self._by_class.get(class_key(module))
-        if not wants or id(module) in self._equipped:
+        if not wants or self._is_equipped(module):
             return
         mark = fingerprint(module)
         want = next((one for one in wants if _mark(one["fingerprint"]) == mark), wants[0])
@@ -205,9 +226,9 @@ class Units:
 
     def _adopt(self, module: Any) -> None:
         """Without a baseline's word: the outermost training call that holds the optimiser's parameters."""
-        if id(module) in self._equipped or self._watcher.depth > 1:
+        if self._is_equipped(module) or self._watcher.depth > 1:
             return
-        trained = {id(p) for o in self._optimizers for g in o.param_groups for p in g["params"]}
+        trained = {id(p) for o in self.guest.training.made for g in o.param_groups for p in g["params"]}
         inner = unwrap(module)
         if not any(id(parameter) in trained for parameter in inner.parameters()):
             return
@@ -221,9 +242,16 @@ class Units:
 
     # --- equipping
 
+    def _is_equipped(self, module: Any) -> bool:
+        known = self._equipped.get(id(module))
+        return known is not None and known() is module
+
+    def _mark_equipped(self, module: Any) -> None:
+        self._equipped[id(module)] = weakref.ref(module)
+
     def equip(self, module: Any, want: dict[str, Any], alive: list[Any]) -> None:
         """Put the techniques in the way of this module's training calls."""
-        self._equipped.add(id(module))
+        self._mark_equipped(module)
         target = module
         for wrapper in alive:
             if not wrapper._modules or wrapper is module or unwrap(wrapper) is not module:
@@ -235,7 +263,7 @@ class Units:
                 )
             if is_compiled_wrapper(wrapper):
                 target = wrapper
-                self._equipped.add(id(wrapper))
+                self._mark_equipped(wrapper)
         unit = Unit(target, want["name"], want.get("called", "call"), want.get("training", True))
         if unit.called == "forward":
             self._equip_forward(unit, want)
@@ -243,7 +271,7 @@ class Units:
         plain = target.__dict__.get("_compiled_call_impl") or target._call_impl
         call = UnitCall(self, unit, plain, want["fingerprint"])
         target.__dict__["_compiled_call_impl"] = call
-        self.calls.append(call)
+        self._calls.append(weakref.ref(call))
 
     def moved_into(self, wrapper: Any) -> None:
         """The program has compiled a unit with ``torch.compile(module)`` after it was equipped: what is
@@ -256,7 +284,7 @@ class Units:
             if unit.module.__dict__.get("_compiled_call_impl") is call:
                 del unit.module.__dict__["_compiled_call_impl"]
             unit.module = wrapper
-            self._equipped.add(id(wrapper))
+            self._mark_equipped(wrapper)
             call.plain = wrapper._call_impl
             call.wrapped = None
             wrapper.__dict__["_compiled_call_impl"] = call
@@ -273,7 +301,7 @@ class Units:
         plain = types.MethodType(original, unit.module)
         call = UnitCall(self, unit, plain, want["fingerprint"])
         dispatch[id(unit.module)] = call
-        self.calls.append(call)
+        self._calls.append(weakref.ref(call))
 
     def compose(self, call: UnitCall) -> Callable[..., Any]:
         """The techniques around one unit, the plan's first outermost."""

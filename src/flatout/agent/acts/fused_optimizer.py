@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Callable
 
 from ..refused import Refused
@@ -10,6 +11,7 @@ from .base import Act as _Base
 _CLASSES = ("Adam", "AdamW", "SGD", "Adagrad")
 _KERNELS = ("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_")
 _COUNTED_STEPS = 3
+_MOST_ROWS = 64
 
 
 class Act(_Base):
@@ -23,7 +25,10 @@ class Act(_Base):
 
     def __init__(self, settings: dict[str, Any], context: Any) -> None:
         super().__init__(settings, context)
-        self._optimizers: dict[int, _Fused] = {}
+        self._optimizers: Any = weakref.WeakKeyDictionary()
+        """Optimiser -> _Fused; a program may make many, one after another."""
+        self._rows: list[dict[str, Any]] = []
+        """What the evidence says of each, also when it is gone."""
         self._probed: dict[tuple[str, str, str], str] = {}
         self._calls: dict[str, int] = {}
         self._plain_kernels: dict[str, Callable[..., Any]] = {}
@@ -31,16 +36,18 @@ class Act(_Base):
 
     def on_optimizer(self, optimizer: Any) -> None:
         torch = self.context.torch
-        known = self._optimizers.get(id(optimizer))
+        known = self._optimizers.get(optimizer)
         if known is None:
             self._check_class(torch, optimizer)
             self._check_groups(torch, optimizer)
             if not self._plain_kernels and self._first_step is None:
                 self._count_kernels(torch)
-            known = self._optimizers[id(optimizer)] = _Fused(optimizer)
+            known = self._optimizers[optimizer] = _Fused(optimizer)
+            if len(self._rows) < _MOST_ROWS:
+                self._rows.append(known.row)
         else:
             self._check_groups(torch, optimizer)
-        known.apply(torch)
+        known.apply(torch, optimizer)
 
     @staticmethod
     def _check_class(torch: Any, optimizer: Any) -> None:
@@ -124,43 +131,35 @@ class Act(_Base):
             for name, plain in self._plain_kernels.items():
                 setattr(self.context.torch, name, plain)
             self._plain_kernels.clear()
-        for known in self._optimizers.values():
-            if len(known.optimizer.param_groups) != known.groups_seen:
-                self._check_groups(self.context.torch, known.optimizer)
-                known.apply(self.context.torch)
+        for optimizer, known in list(self._optimizers.items()):
+            if len(optimizer.param_groups) != known.row["groups"]:
+                self._check_groups(self.context.torch, optimizer)
+                known.apply(self.context.torch, optimizer)
 
     def evidence(self) -> dict[str, Any]:
-        return {
-            "optimizers": [
-                {
-                    "class_name": type(known.optimizer).__name__,
-                    "groups": len(known.optimizer.param_groups),
-                    "fused_groups": sum(bool(g.get("fused")) for g in known.optimizer.param_groups),
-                    "applied_times": known.applied,
-                }
-                for known in self._optimizers.values()
-            ],
-            "fused_calls": dict(self._calls),
-        }
+        for optimizer, known in list(self._optimizers.items()):
+            known.look_at(optimizer)
+        return {"optimizers": [dict(row) for row in self._rows], "fused_calls": dict(self._calls)}
 
 
 class _Fused:
-    """One optimiser object of the program and what its groups said before."""
+    """What was done to one optimiser object of the program, and what its groups said before."""
 
     def __init__(self, optimizer: Any) -> None:
-        self.optimizer = optimizer
-        self.applied = 0
-        self.groups_seen = 0
+        self.row: dict[str, Any] = {"class_name": type(optimizer).__name__, "applied_times": 0}
         self._own: list[tuple[dict[str, Any], dict[str, Any]]] = []
         """(group, its own fused and foreach); ``load_state_dict`` makes new groups, so by identity."""
         if hasattr(optimizer, "register_state_dict_post_hook"):
             optimizer.register_state_dict_post_hook(self._as_untouched)
 
-    def apply(self, torch: Any) -> None:
-        self.applied += 1
-        self.groups_seen = len(self.optimizer.param_groups)
+    def look_at(self, optimizer: Any) -> None:
+        groups = optimizer.param_groups
+        self.row["groups"] = len(groups)
+        self.row["fused_groups"] = sum(bool(group.get("fused")) for group in groups)
+
+    def apply(self, torch: Any, optimizer: Any) -> None:
         known, self._own = self._own, []
-        for group in self.optimizer.param_groups:
+        for group in optimizer.param_groups:
             own = next((own for seen, own in known if seen is group), None)
             if own is None:
                 own = {key: group[key] for key in ("fused", "foreach") if key in group}
@@ -168,7 +167,7 @@ class _Fused:
             group["fused"] = True
             group["foreach"] = False
             for parameter in group["params"]:
-                state = self.optimizer.state.get(parameter)
+                state = optimizer.state.get(parameter)
                 if not state or "step" not in state:
                     continue
                 step = state["step"]
@@ -176,7 +175,9 @@ class _Fused:
                 if not torch.is_tensor(step):
                     step = torch.tensor(float(step))
                 state["step"] = step.to(device=parameter.device, dtype=torch.float32)
-        self.optimizer._step_supports_amp_scaling = True
+        optimizer._step_supports_amp_scaling = True
+        self.row["applied_times"] += 1
+        self.look_at(optimizer)
 
     def _as_untouched(self, optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
         """What ``state_dict`` would have been without us; the groups in it are already copies."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from typing import Any, Callable
 
 from ..refused import Refused
@@ -29,6 +30,7 @@ class Act(_Base):
     def __init__(self, settings: dict[str, Any], context: Any) -> None:
         super().__init__(settings, context)
         self._units: list[Any] = []
+        """Weak references: the program may train another model later."""
         self._backend: Backend | None = None
         self._switched: list[str] = []
         self._sites: list[dict[str, Any]] = []
@@ -44,7 +46,7 @@ class Act(_Base):
 
     def wrap(self, unit: Any, call: Callable[..., Any]) -> Callable[..., Any]:
         torch = self.context.torch
-        self._units.append(unit.module)
+        self._units.append(weakref.ref(unit.module))
         self._switched.extend(_switch_hugging_face(unit.module))
         if "compile" in self.context.acts:
             plain = call
@@ -91,8 +93,9 @@ class Act(_Base):
     def _rewrite(self, graph_module: Any, example_inputs: Any) -> int:
         torch = self.context.torch
         kept: dict[int, str] = {}
-        for module in self._units:
-            kept.update(kept_tensors(torch, module))
+        for module in (reference() for reference in self._units):
+            if module is not None:
+                kept.update(kept_tensors(torch, module))
         as_written = _copy(torch, graph_module)
         result = rewrite_attention(torch, graph_module, example_inputs, kept)
         self._rewritten += len(result.sites)
