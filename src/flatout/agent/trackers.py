@@ -20,22 +20,32 @@ _ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
 
+_QUIET = {
+    "WANDB_MODE": ("offline", "disabled", "dryrun"),
+    "NEPTUNE_MODE": ("offline", "debug", "read-only"),
+}
+"""What a person may have chosen that starts no run anywhere, and so is left as it is."""
+
 
 def quiet_environment() -> None:
     """For trackers that read it at their import, and for child processes."""
-    os.environ.update(_ENVIRONMENT)
+    for name, value in _ENVIRONMENT.items():
+        if os.environ.get(name) not in _QUIET.get(name, ()):
+            os.environ[name] = value
     if "MLFLOW_TRACKING_URI" in os.environ:
         os.environ["MLFLOW_TRACKING_URI"] = _mlflow_folder()
 
 
 def _mlflow_folder() -> str:
-    return "file:" + os.path.join(os.getcwd(), "mlruns")
+    """The one that the isolation throws away where it has set one."""
+    known = os.environ.get("MLFLOW_TRACKING_URI", "")
+    return known if known.startswith("file:") else "file:" + os.path.join(os.getcwd(), "mlruns")
 
 
 def quiet(name: str, module: Any) -> None:
     """For programs that say ``online`` in their own code."""
     if name == "wandb" and hasattr(module, "init"):
-        _force(module, "init", mode="offline")
+        _keep_offline(module, "init", "WANDB_MODE")
     elif name == "mlflow" and hasattr(module, "set_tracking_uri"):
         original = module.set_tracking_uri
         original(_mlflow_folder())
@@ -46,18 +56,20 @@ def quiet(name: str, module: Any) -> None:
 
         module.set_tracking_uri = set_tracking_uri
     elif name == "neptune" and hasattr(module, "init_run"):
-        _force(module, "init_run", mode="offline")
+        _keep_offline(module, "init_run", "NEPTUNE_MODE")
     elif name == "clearml" and hasattr(module, "Task"):
         module.Task.set_offline(offline_mode=True)
     elif name == "comet_ml" and hasattr(module, "OfflineExperiment"):
         module.Experiment = module.OfflineExperiment
 
 
-def _force(module: Any, function: str, **forced: Any) -> None:
+def _keep_offline(module: Any, function: str, variable: str) -> None:
     original = getattr(module, function)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return original(*args, **{**kwargs, **forced})
+        if (kwargs.get("mode") or os.environ.get(variable)) not in _QUIET[variable]:
+            kwargs["mode"] = "offline"
+        return original(*args, **kwargs)
 
     setattr(module, function, call)
