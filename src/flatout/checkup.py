@@ -14,9 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from flatout.host import Gpu, Host, Interpreter
+from flatout.interpreter import OLDEST_PYTHON, OLDEST_TORCH
 
-OLDEST_TORCH = (2, 4)
-OLDEST_PYTHON = (3, 9)
 ENOUGH_DISK_BYTES = 5 << 30
 """A search keeps compile caches, one set of reference gradients and the trials' logs."""
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38

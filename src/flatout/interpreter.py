@@ -22,6 +22,7 @@ from flatout.errors import AgentDidNotEnter, CommandNotFound, TorchUnsupported
 from flatout.host import Interpreter
 from flatout.workload import Workload
 
+OLDEST_PYTHON = (3, 9)
 OLDEST_TORCH = (2, 4)
 PACKAGES = (
     "transformers", "accelerate", "lightning", "pytorch_lightning", "numpy", "triton", "torchao",
@@ -322,7 +323,7 @@ def check(interpreter: Interpreter) -> Interpreter:
     Python older than 3.9.
     """
     where = f"{interpreter.executable} (Python {interpreter.version})"
-    if tuple(int(part) for part in interpreter.version.split(".")[:2]) < (3, 9):
+    if tuple(int(part) for part in interpreter.version.split(".")[:2]) < OLDEST_PYTHON:
         raise AgentDidNotEnter(
             f"the program runs under Python {interpreter.version}, and flatout's agent needs 3.9 or later",
             hint="Run the program under a newer Python.",

@@ -326,10 +326,15 @@ def _close_gaps(work: _Work, mounts: list[Mount]) -> None:
         try:
             work.read_only(mount.path, mount.flags)
         except OSError as error:
-            if not mount.file and os.access(mount.path, os.W_OK):
+            if not os.access(mount.path, os.W_OK):
+                continue
+            if not mount.file:
                 raise CannotOverlay(
                     f"{mount.path} can neither be overlaid nor made read-only: {error}"
                 ) from error
+            work.notes.append(
+                f"writes of the program to {mount.path}, a file bound singly, are real: {error}"
+            )
 
 
 def _fresh_shared_memory(work: _Work, entries: dict[str, int]) -> None:

@@ -67,8 +67,8 @@ class Climb:
     def final_seconds(self) -> float:
         """What the last proof needs, and so what no candidate may touch."""
         bench = self.bench
-        start = 0.0 if self._baseline_waits() else bench.start_seconds(Plan())
-        if self.best is not self.baseline and not _alive(self.best):
+        start = 0.0 if self.baseline.alive else bench.start_seconds(Plan())
+        if self.best is not self.baseline and not self.best.alive:
             start += bench.start_seconds(self.best.plan)
         return start + FINAL_PAIRS_ESTIMATED * self.pair_seconds(bench.baseline_step_seconds) + 2.0
 
@@ -88,8 +88,8 @@ class Climb:
         step = self.best_step_seconds()
         if not bench.resident:
             return 3 * (bench.start_seconds(plan) + bench.start_seconds(self.best.plan) + 40 * step)
-        start = 0.0 if seat is not None and _alive(seat) else bench.start_seconds(plan)
-        if not _alive(self.best):
+        start = 0.0 if seat is not None and seat.alive else bench.start_seconds(plan)
+        if not self.best.alive:
             start += bench.start_seconds(self.best.plan)
         return start + 6 * self.pair_seconds() + self._restart_seconds(plan)
 
@@ -112,9 +112,6 @@ class Climb:
         )
         room = bench.left() - self.final_seconds() - others
         return min(room, FAIR_SHARE * bench.options.budget_seconds)
-
-    def _baseline_waits(self) -> bool:
-        return _alive(self.baseline)
 
     # one candidate
 
@@ -179,7 +176,7 @@ class Climb:
         try:
             process = seat.warm()
         except Beaten as beaten:
-            if beaten.outcome.error == "OutOfMemory" and _alive(self.best):
+            if beaten.outcome.error == "OutOfMemory" and self.best.alive:
                 return None  # the comparison finds out whether it fits alone
             raise
         outcome = _completed(process.peek(), process.counted, process.losses)
@@ -313,7 +310,7 @@ class Climb:
         kept = self.kept
         if kept is not None:
             self.kept = None
-            if kept.plan == plan and _alive(kept):
+            if kept.plan == plan and kept.alive:
                 return kept
             kept.close()
         return Seat(
@@ -323,7 +320,7 @@ class Climb:
     def _make_room(self, seat: Seat) -> None:
         """The baseline's process leaves when three do not fit; the last proof starts it again."""
         bench = self.bench
-        if self.best is self.baseline or not _alive(self.baseline):
+        if self.best is self.baseline or not self.baseline.alive:
             return
         assert bench.baseline is not None
         shown = [bench.baseline]
@@ -404,10 +401,6 @@ def _no_gain(verdict: Verdict) -> str:
     if verdict.call is Call.UNKNOWN:
         return f"cannot tell: {verdict.reason or numbers}"
     return f"no difference that this machine can show: {numbers}{smallest}"
-
-
-def _alive(seat: Seat) -> bool:
-    return seat.process is not None and seat.process.alive
 
 
 def _completed(outcome: Outcome, counted: list[float], losses: list[tuple[int, float]]) -> Outcome:

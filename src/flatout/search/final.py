@@ -8,7 +8,7 @@ from flatout.codec import to_plain
 from flatout.plan import Plan
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
-from flatout.search.measure import Beaten, Seat
+from flatout.search.measure import Beaten
 from flatout.search.prove import APART_LOOKS, Aim, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
@@ -61,7 +61,7 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
     step = bench.baseline_step_seconds
     baseline, best = climb.baseline, climb.best
     needed = 3 * max(1.5, 4 * step)
-    needed += sum(bench.start_seconds(seat.plan) for seat in (baseline, best) if not _alive(seat))
+    needed += sum(bench.start_seconds(seat.plan) for seat in (baseline, best) if not seat.alive)
     if not bench.resident:
         needed = 3 * (bench.start_seconds(baseline.plan) + bench.start_seconds(best.plan) + 40 * step)
     if bench.left() < needed:
@@ -83,7 +83,3 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
         return None
     note = climb.guard_note
     return bench.add_verdict(replace(verdict, guard_note=note))
-
-
-def _alive(seat: Seat) -> bool:
-    return seat.process is not None and seat.process.alive

@@ -133,6 +133,11 @@ class Seat:
     reserve_seconds: float = 0.0
     restarts: int = 0
 
+    @property
+    def alive(self) -> bool:
+        """It has a process that lives."""
+        return self.process is not None and self.process.alive
+
     def warm(self) -> Process:
         """The process, started and warmed up if there is none. Beaten when that fails."""
         known = self.bench.program_steps

@@ -25,7 +25,7 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
         if verdict is None:
             step = bench.baseline_step_seconds
             needed = bench.start_seconds(less) + SHARE_LOOKS[0] * max(1.5, 5 * step)
-            if climb.best.process is None or not climb.best.process.alive:
+            if not climb.best.alive:
                 needed += bench.start_seconds(plan)
             if bench.left() < needed:
                 continue
