@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from flatout.fingerprint import file_sha256, find_script
 from flatout.host import Host, Interpreter
 from flatout.plan import Choice, Plan
 from flatout.workload import Discovery, Workload
+from flatout.writing import write_whole
 
 FORMAT = 1
 _KEYS = {"format", "cache_dir", "technique", "workload", "host", "versions", "proof", "discovery"}
@@ -72,13 +72,9 @@ class PlanFile:
 
 def write_plan(path: Path, plan: PlanFile) -> None:
     """Write plan.toml, whole or not at all. DiskFull or PlanError when it cannot be written."""
-    text = plan_text(plan)
-    temporary = path.with_name(path.name + f".{os.getpid()}.new")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, plan_text(plan))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         import errno
 
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

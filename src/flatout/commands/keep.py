@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from flatout.ledger import Ledger
 from flatout.planfile import write_plan
 from flatout.report import Report, build_report, plan_file
-
-
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file so that at any moment the old or the new one is there, never half of one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+from flatout.writing import write_whole
 
 
 def keep_report(report: Report, out: Path) -> list[Path]:
