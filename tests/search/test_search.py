@@ -11,8 +11,10 @@ from flatout import errors
 from flatout.ledger import Ledger
 from flatout.report import Report, Standing, TechniqueRow
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
+from flatout.search import final
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.search.prove import prove
 from flatout.technique import Effect
 from flatout.trial import Call, State
 
@@ -203,6 +205,17 @@ def test_a_candidate_rejected_early_is_tried_again_when_the_plan_has_grown(tmp_p
     options = SearchOptions()
     report = play(tmp_path, program, options=options)
     assert set(report.plan.names) == {"it", "other"}
+
+
+def test_a_last_proof_that_cannot_tell_is_said(tmp_path, monkeypatch):
+    def unsure(*args):
+        return replace(prove(*args), call=Call.UNKNOWN, reason="noise hides gains under about 40%")
+
+    monkeypatch.setattr(final, "prove", unsure)
+    report = play(tmp_path, one(MockTechnique(factor=0.7)))
+    assert report.plan.names == ("it",)
+    assert "not proved once more" in report.conclusion
+    assert any("noise hides gains" in note for note in report.notes)
 
 
 def test_what_does_not_fit_side_by_side_takes_turns(tmp_path):

@@ -51,7 +51,7 @@ def _found(record: Record, proved: Proved) -> str:
     if proved.ratio is None or proved.low is None or proved.high is None:
         return f"{names}: kept, but its gain as a whole was not measured."
     guard = proved.guard_note or "no guard result"
-    last = "" if record.last("final") else " (by its steps: the last proof of the whole was not made)"
+    last = "" if record.last("final") else " (by its steps: the whole was not proved once more)"
     return (
         f"{ratio_text(proved.ratio)} faster {interval_text(proved.low, proved.high)} at "
         f"{record.row.options.confidence:.0%} confidence with {names}{last}; guard passed: {guard}."

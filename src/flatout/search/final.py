@@ -34,6 +34,9 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
         return None
     matters = 1.0 + bench.options.gain_that_matters
     if verdict.call is Call.UNKNOWN or verdict.ratio is None:
+        reason = f"it cannot tell: {verdict.reason or 'too few blocks'}"
+        bench.note("unproved", {"plan": plan.key, "reason": reason})
+        bench.say(f"last proof: {reason}", milestone=True)
         return verdict
     if verdict.call is Call.BETTER and verdict.ratio >= matters and not verdict.guard:
         bench.best_ratio = verdict.ratio
