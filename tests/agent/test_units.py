@@ -93,6 +93,45 @@ def test_a_real_run_degrades_only_when_told(tmp_path: Path) -> None:
         assert ("done" in driven.out) == degrade
 
 
+def test_going_on_without_a_technique_takes_it_out_of_the_call(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(
+        "import gc, inspect, torch\nm = torch.nn.Linear(4, 4)\n"
+        "o = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+        "for i in range(6):\n"
+        "    m(torch.ones(2, 4)).sum().backward(); o.step(); o.zero_grad()\n"
+        "(call,) = [x for x in gc.get_objects() if type(x).__name__ == 'UnitCall']\n"
+        "inner = inspect.getclosurevars(call.wrapped).nonlocals['call']\n"
+        "print(call.wrapped.__module__.rpartition('.')[2], inner is call.plain)\n"
+    )
+    command = [PYTHON, str(tmp_path / "plain.py")]
+    known = discover(tmp_path / "a", command)
+    techniques = [{"name": name, "settings": {}} for name in ("bf16", "sdpa")]
+    with Driven(tmp_path, command, mode="run", degrade=True, techniques=techniques, **known) as driven:
+        assert driven.wait() == 0, driven.err
+    assert [event["technique"] for event in driven.of("refused")] == ["sdpa"]
+    assert driven.out == "bf16 True\n"
+
+
+def test_an_agent_that_fails_in_a_real_run_leaves_no_autocast_on(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import gc, torch\nm = torch.nn.Linear(4, 4)\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+        "for i in range(5):\n"
+        "    loss = m(torch.ones(2, 4)).sum()\n"
+        "    if i == 3:\n"
+        "        (guest,) = [x for x in gc.get_objects() if type(x).__name__ == 'Guest']\n"
+        "        guest.fail('a test', ValueError('made to fail'))\n"
+        "        print('open', torch.is_autocast_enabled('cpu'))\n"
+        "    loss.backward(); o.step(); o.zero_grad()\n"
+    )
+    command = [PYTHON, str(tmp_path / "own.py")]
+    known = {"step_unit": "optimizer", "anchor": 0}
+    techniques = [{"name": "bf16", "settings": {}}]
+    with Driven(tmp_path, command, mode="run", techniques=techniques, **known) as driven:
+        assert driven.wait() == 0, driven.err
+    assert driven.out == "open False\n"
+    assert "its agent failed at a test" in driven.err
+
+
 def test_a_failure_of_the_agent_itself_is_loud(tmp_path: Path) -> None:
     techniques = [{"name": "no_such_technique", "settings": {}}]
     with Driven(tmp_path, program("plain.py"), techniques=techniques) as driven:

@@ -178,6 +178,8 @@ class Guest:
         self.emit({"event": "refused", "technique": name, "reason": reason})
         self.acts = [act for act in self.acts if act.name != name]
         self.context.acts.pop(name, None)
+        if self.training is not None and self.training.units is not None:
+            self.training.units.recompose()
         if self.spec.mode == "run" and self.spec.degrade:
             self._say(f"going on without {name}: {reason}")
             return
@@ -270,7 +272,9 @@ class Guest:
             text += f" (nor could it write that down: {second})"
         self._say(f"its agent failed at {where}: {text}")
         if self.spec.mode == "run" and (self.spec.degrade or not self.acts or self._steps() > 0):
-            self.inert = True
+            if not self.inert:
+                self.inert = True
+                self.ask_all("close", "the agent failed")  # an autocast region would stay open for ever
             return
         self.leave(EXIT_FAILED)
 

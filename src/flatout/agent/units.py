@@ -330,6 +330,9 @@ class Units:
             frame = frame.tb_next
         self.guest.refuse(name, str(refused))
         self.guest.end_unless_degraded()
+
+    def recompose(self) -> None:
+        """At the next call of each unit: an act has gone."""
         for call in self.calls:
             call.wrapped = None
 
