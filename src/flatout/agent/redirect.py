@@ -306,6 +306,21 @@ def install(folder: str, keep: tuple[str, ...] = ()) -> None:
 
     os.link = link
     os.symlink = symlink
+    for name in _real:
+        setattr(os, name, _Unbound(getattr(os, name)))
+
+
+class _Unbound:
+    """A function that stays one as a class attribute: pathlib before Python 3.11 keeps ``os.open`` and
+    others so, which would make methods of functions written in Python."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
 
 
 class _originals:  # noqa: N801
