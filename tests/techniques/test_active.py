@@ -23,7 +23,6 @@ GOOD = {
 BAD = [
     ("tf32", {"precision": "highest"}, "'highest'"),
     ("tf32", {"seen_at_steps": {}}, "not looked at"),
-    ("tf32", {"kernels": ["sm80_xmma_gemm_f32f32_f32f32_f32_nn"]}, "plain float32 kernel"),
     ("bf16", {"regions_opened": 0}, "no training call"),
     ("bf16", {"matmul_dtypes": {}}, "no matrix product was seen"),
     ("bf16", {"matmul_dtypes": {"float32": 24}}, "24 in float32"),
@@ -62,11 +61,6 @@ def test_a_hole_in_the_evidence_is_named(name, changes, words):
 def test_a_framework_of_its_own_is_evidence_enough_for_the_region():
     evidence = {"frameworks": ["accelerate"], "regions_opened": 0, "matmul_dtypes": {"bfloat16": 1}}
     assert technique_named("bf16").active(evidence, PROGRAM) is None
-
-
-def test_tensor_core_kernels_convince():
-    evidence = {**GOOD["tf32"], "kernels": ["cutlass_80_tensorop_s1688gemm_128x128", "elementwise"]}
-    assert technique_named("tf32").active(evidence, PROGRAM) is None
 
 
 BY_HAND = [

@@ -69,13 +69,6 @@ class Tf32:
             return f"the float32 matmul precision is {precision!r}, not 'high'"
         if not evidence.get("seen_at_steps"):
             return "the precision was not looked at in any step"
-        kernels = evidence.get("kernels")
-        if isinstance(kernels, list) and kernels:
-            names = [str(name).lower() for name in kernels]
-            products = [name for name in names if "gemm" in name or "cutlass" in name or "xmma" in name]
-            single = [name for name in products if "sgemm" in name or "f32f32_f32f32" in name]
-            if products and len(single) == len(products):
-                return f"every matrix product ran a plain float32 kernel, such as {single[0]}"
         return None
 
     def by_hand(self, plan: Plan, discovery: Discovery) -> str:
