@@ -189,6 +189,22 @@ def test_a_signal_to_the_whole_group_reaches_the_program_once(jobs: Jobs) -> Non
     assert "caught ['SIGINT']" in jobs.log.read_text()
 
 
+def test_orphans_of_the_program_leave_no_zombies(jobs: Jobs) -> None:
+    code = (
+        "import os, pathlib, subprocess, time\n"
+        "for _ in range(3): subprocess.run(['sh', '-c', 'sleep 0.1 &'])\n"
+        "time.sleep(1.5)\n"
+        "zombies = 0\n"
+        "for path in pathlib.Path('/proc').glob('[0-9]*/stat'):\n"
+        "    try: row = path.read_text().rpartition(')')[2].split()\n"
+        "    except OSError: continue\n"
+        "    zombies += row[:2] == ['Z', str(os.getppid())]\n"
+        "print('zombies', zombies)\n"
+    )
+    done = jobs.run(techniques="", command=(sys.executable, "-c", code))
+    assert "zombies 0" in done.stdout, done.stderr
+
+
 def test_ctrl_c_in_a_terminal_reaches_the_program_once(jobs: Jobs) -> None:
     leader, terminal = os.openpty()
     try:

@@ -274,7 +274,18 @@ class _Job:
             elif pid:
                 self.process.returncode = os.waitstatus_to_exitcode(status)
                 return self._ended(self.process.returncode)
+            self._reap_orphans()
             self._look(time.monotonic() - started)
+
+    def _reap_orphans(self) -> None:
+        """What the program's own children left behind has become ours, and ends with us or before."""
+        assert self.process is not None
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None or ended.si_pid == self.process.pid:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def _pass_on(self, passed_on: set[signal.Signals]) -> None:
         """Wait a moment for a signal. Ctrl-C in the terminal goes to the program and does not come here."""
