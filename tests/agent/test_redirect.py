@@ -50,14 +50,14 @@ except FileNotFoundError:
 """
 
 
-def run(home: Path, mirror: Path, code: str) -> subprocess.CompletedProcess[str]:
+def run(home: Path, mirror: Path, code: str, python: str = PYTHON) -> subprocess.CompletedProcess[str]:
     trial = mirror.parent / "trial"
     trial.mkdir()
     spec = Spec(trial_dir=str(trial), redirect_dir=str(mirror))
     (trial / "spec.json").write_text(spec.to_json())
     (home / "program.py").write_text(code)
     return subprocess.run(
-        [PYTHON, "-B", "program.py"],
+        [python, "-B", "program.py"],
         cwd=home,
         env={
             "PATH": "/usr/bin:/bin",
@@ -97,6 +97,34 @@ def test_files_are_written_elsewhere_and_read_back(home: Path, tmp_path: Path) -
     assert contents(home) == before
     assert not (home / "run").exists()
     assert (tmp_path / "mirror" / str(home)[1:] / "run" / "moved.txt").read_text() == "new"
+
+
+PATHLIB_PROGRAM = """
+from pathlib import Path
+path = Path("kept.txt")
+path.write_text("changed")
+Path("gone.txt").unlink()
+assert not Path("gone.txt").exists()
+Path("a/b").mkdir(parents=True)
+Path("a/b/c.txt").touch()
+path.rename("renamed.txt")
+assert [one.name for one in Path(".").iterdir() if one.suffix == ".txt"] == ["renamed.txt"]
+assert Path("renamed.txt").read_text() == "changed"
+assert Path("old/inside.txt").open().read() == "inside"
+"""
+OTHER_PYTHONS = [
+    str(path)
+    for path in sorted(Path.home().glob(".pyenv/versions/3.*/bin/python"))
+    if int(path.parts[-3].split(".")[1]) >= 9
+]
+
+
+@pytest.mark.parametrize("python", [PYTHON, *OTHER_PYTHONS])
+def test_pathlib_writes_elsewhere_in_every_python_at_hand(python: str, home: Path, tmp_path: Path) -> None:
+    before = contents(home)
+    done = run(home, tmp_path / "mirror", PATHLIB_PROGRAM, python=python)
+    assert done.returncode == 0, done.stderr
+    assert contents(home) == before
 
 
 @pytest.mark.torch

@@ -207,7 +207,7 @@ def install(folder: str, keep: tuple[str, ...] = ()) -> None:
 
     functools.update_wrapper(io_open, _real_io_open)
     builtins.open = io_open
-    io.open = io_open
+    io.open = _Unbound(io_open)
 
     def os_open(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("dir_fd") is None:
@@ -311,8 +311,8 @@ def install(folder: str, keep: tuple[str, ...] = ()) -> None:
 
 
 class _Unbound:
-    """A function that stays one as a class attribute: pathlib before Python 3.11 keeps ``os.open`` and
-    others so, which would make methods of functions written in Python."""
+    """A function that stays one as a class attribute: pathlib before Python 3.11 keeps ``os.open``,
+    ``io.open`` and others so, which would make methods of functions written in Python."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
