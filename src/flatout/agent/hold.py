@@ -50,7 +50,7 @@ class Hold:
         self._wait(control, taken)
         self.training.held_ns += time.perf_counter_ns() - start
         block = self.training.block
-        block.start = True
+        block.after_hold = True
         block.wall_start = time.perf_counter()
 
     def _wait(self, control: Control, taken: int) -> None:

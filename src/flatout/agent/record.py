@@ -75,8 +75,8 @@ class Block:
     def __init__(self, clock: Clock, first_step: int) -> None:
         self.clock = clock
         self.first_step = first_step
-        self.start: Any = None
-        """Mark of the moment when the hold ended; None in the first block: the program's own start."""
+        self.after_hold = False
+        """False in the first block, which begins with the program itself."""
         self.ends: list[Any] = []
         self.waits: list[float] = []
         """Seconds waited for loaders inside each step."""
@@ -117,7 +117,7 @@ class Block:
         seconds: list[float | None] = []
         for place, end in enumerate(self.ends):
             seconds.append(None if place == 0 else self.clock.seconds(self.ends[place - 1], end))
-        if not seconds or self.start is None:
+        if not seconds or not self.after_hold:
             return seconds
         per_step = max(1.0, self.batches / len(seconds))
         prepared = 1 + int(-(-prefetched_batches // per_step))
