@@ -9,7 +9,7 @@ from flatout.plan import Plan
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
 from flatout.search.measure import Beaten
-from flatout.search.prove import APART_LOOKS, Aim, prove
+from flatout.search.prove import Aim, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
 
@@ -76,7 +76,7 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
     aim = Aim(
         alpha=alpha,
         matters=bench.options.gain_that_matters,
-        looks=looks if bench.resident else APART_LOOKS,
+        looks=looks,
     )
     try:
         verdict = prove(bench, key, baseline, best, aim)

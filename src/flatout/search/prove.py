@@ -62,7 +62,8 @@ class Aim:
     matters: float
     """Gain from which b is worth having, as ratio - 1."""
     looks: tuple[int, ...] | None = None
-    """Numbers of pairs to look at; None: by how long a pair takes."""
+    """Numbers of pairs of blocks to look at; None: by how long a pair takes. Fresh processes that take
+    turns have looks of their own."""
     to_the_end: bool = False
     """Measure all pairs (for an estimate) instead of stopping when decided."""
     reserve_seconds: float = 0.0
