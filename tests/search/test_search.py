@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from flatout import errors
+from flatout.fingerprint import file_sha256
 from flatout.ledger import Ledger
-from flatout.report import Report, Standing, TechniqueRow
+from flatout.report import Report, Standing, TechniqueRow, plan_file
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search import final
 from flatout.search.options import SearchOptions
@@ -18,7 +20,7 @@ from flatout.search.prove import prove
 from flatout.technique import Effect
 from flatout.trial import Call, State
 
-from .played import GPU_HOST, PLANTED, play
+from .played import GPU_HOST, PLANTED, play, workload
 
 
 def row(report: Report, name: str) -> TechniqueRow:
@@ -205,6 +207,19 @@ def test_a_candidate_rejected_early_is_tried_again_when_the_plan_has_grown(tmp_p
     options = SearchOptions()
     report = play(tmp_path, program, options=options)
     assert set(report.plan.names) == {"it", "other"}
+
+
+def test_a_script_edited_meanwhile_is_not_what_the_plan_was_proved_for(tmp_path):
+    program = one(MockTechnique(factor=0.7))
+    runner = MockRunner(program)
+    script = workload(tmp_path).cwd + "/train.py"
+    before = file_sha256(Path(script))
+    runner.before = lambda _what, _session: Path(script).write_text("print('edited')\n") and None
+    report = play(tmp_path, program, runner=runner)
+    with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+        planfile = plan_file(ledger, report.search_id)
+    assert planfile.script == script
+    assert planfile.script_sha256 == before != file_sha256(Path(script))
 
 
 def test_a_last_proof_that_cannot_tell_is_said(tmp_path, monkeypatch):

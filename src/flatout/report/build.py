@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flatout.fingerprint import file_sha256, find_script
 from flatout.guard.gradients import own_agreement_db
 from flatout.ledger import Ledger
 from flatout.planfile import PlanFile, Proof
@@ -103,7 +102,7 @@ def plan_file(ledger: Ledger, search: int) -> PlanFile | None:
         return None
     row = record.row
     discovery = record.baseline.discovery
-    script = find_script(row.workload)
+    script = record.last("script")
     proof = None
     if proved.ratio is not None and proved.low is not None and proved.high is not None:
         assert proved.baseline_step_seconds is not None
@@ -126,8 +125,8 @@ def plan_file(ledger: Ledger, search: int) -> PlanFile | None:
         plan=proved.plan,
         command=row.workload.command,
         cwd=row.workload.cwd,
-        script=str(script) if script is not None else None,
-        script_sha256=file_sha256(script) if script is not None else None,
+        script=str(script.data["path"]) if script is not None else None,
+        script_sha256=script.data["sha256"] if script is not None else None,
         interpreter=row.interpreter.executable,
         python=row.interpreter.version,
         torch=row.interpreter.torch_version or discovery.torch_version,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from flatout import __version__
 from flatout.errors import FlatoutError, UsageError
-from flatout.fingerprint import fingerprint
+from flatout.fingerprint import file_sha256, find_script, fingerprint
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
@@ -89,6 +89,10 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
         unix_time=unix_time,
     )
     bench.note("folder", {"path": str(ledger.path.parent.resolve())})
+    script = find_script(workload)
+    if script is not None:
+        # as it is now: whoever edits it while this goes on has a plan for what it was
+        bench.note("script", {"path": str(script), "sha256": file_sha256(script)})
     if resumed:
         bench.note(
             "resumed", {"trials": len(bench.trials), "verdicts": len(bench.verdicts), "at": unix_time()}
