@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from flatout import __version__
 from flatout.host import Host, Interpreter
 from flatout.workload import Workload
 
@@ -63,7 +64,7 @@ def sources_sha256(workload: Workload) -> str:
             content = file_sha256(path)
             if content is None:
                 continue
-            digest.update(f"{path.relative_to(root)}\0{content}\0".encode())
+            digest.update(f"{path.relative_to(root)}\0{content}\0".encode("utf-8", "surrogateescape"))
             count += 1
             total += path.stat().st_size
             if count >= _MOST_FILES or total >= _MOST_BYTES:
@@ -90,6 +91,7 @@ def _sources(folder: Path, depth: int) -> Iterator[Path]:
 def fingerprint(workload: Workload, host: Host, interpreter: Interpreter) -> str:
     """Hex digest of everything that must agree for one search to go on from another's trials."""
     parts = {
+        "flatout": __version__,
         "command": list(workload.command),
         "cwd": workload.cwd,
         "sources": sources_sha256(workload),
