@@ -15,6 +15,8 @@ from flatout.search.standing import Standing
 from flatout.trial import Gradients, Outcome
 
 RECOMPILES_ALLOWED = 8
+LATE_RECOMPILES_ALLOWED = 4
+"""After the warm-up. A few are honest: the last batch of an epoch, another length seen for the first time."""
 """torch._dynamo gives a function up after so many (config.recompile_limit): from then on it runs uncompiled
 and compiles nothing again, so a program that reaches it never settles."""
 GUARD_STEPS = 2
@@ -77,10 +79,11 @@ def fault_of(
             )
     since = 0 if warm_recompiles is None else outcome.recompiles - warm_recompiles
     own = bench.baseline.recompiles if bench.baseline is not None else 0
-    if outcome.recompiles - own >= RECOMPILES_ALLOWED or since >= 2:
+    if outcome.recompiles - own >= RECOMPILES_ALLOWED or since >= LATE_RECOMPILES_ALLOWED:
+        late = f", {since} of them after its warm-up" if since > 0 else ""
         return Fault(
             standing=Standing.REFUSED,
-            reason=f"{outcome.recompiles} recompiles in {outcome.steps} steps, and no end of them",
+            reason=f"{outcome.recompiles} recompiles in {outcome.steps} steps{late}",
             recompiles=outcome.recompiles,
         )
     return None
