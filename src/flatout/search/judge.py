@@ -15,10 +15,10 @@ from flatout.search.standing import Standing
 from flatout.trial import Gradients, Outcome
 
 RECOMPILES_ALLOWED = 8
-LATE_RECOMPILES_ALLOWED = 4
-"""After the warm-up. A few are honest: the last batch of an epoch, another length seen for the first time."""
 """torch._dynamo gives a function up after so many (config.recompile_limit): from then on it runs uncompiled
 and compiles nothing again, so a program that reaches it never settles."""
+LATE_RECOMPILES_ALLOWED = 4
+"""After the warm-up. A few are honest: an epoch's last batch, a length seen for the first time."""
 GUARD_STEPS = 2
 
 
