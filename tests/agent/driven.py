@@ -64,14 +64,14 @@ class Driven:
 
     def advance(self, steps: int, rank: int = 0) -> dict[str, Any]:
         """Grant ``steps`` more and wait until they are taken; the last block."""
-        wanted = self.control.steps_of(rank) + steps
+        wanted = self.control.granted + steps  # one rank may still be on its way to the last grant
         self.control.granted = wanted
         self._wait(lambda: self.control.steps_of(rank) >= wanted)
         return self.of("block", rank)[-1]
 
     def profile(self) -> dict[str, Any]:
         self.control.command = PROFILE
-        wanted = self.control.steps_of(0) + 1
+        wanted = self.control.granted + 1
         self.control.granted = wanted
         self._wait(lambda: self.control.steps_of(0) >= wanted)
         self.control.command = RUN
