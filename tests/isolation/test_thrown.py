@@ -74,3 +74,8 @@ def test_a_mirror_of_redirected_writes_shows_real_paths(tmp_path: Path) -> None:
     (tmp_path / "home" / "ann" / "old.pt.flatout-gone").touch()
     found = {(write.path, write.bytes, write.deleted) for write in written_in_folder(str(tmp_path), "/")}
     assert found == {("/home/ann/last.pt", 3, False), ("/home/ann/old.pt", 0, True)}
+
+
+def test_two_layers_may_tell_of_the_same_write() -> None:
+    told = summarise([Write(path="/a", bytes=1), Write(path="/a", bytes=1)], listed=1)
+    assert (told.largest, told.count) == ((("/a", 1),), 2)

@@ -41,19 +41,19 @@ class ThrownAway:
 
 def summarise(writes: Iterable[Write], *, listed: int = LISTED) -> ThrownAway:
     """Count all, name the ``listed`` largest; deletions sort before other empty writes."""
-    largest: list[tuple[int, bool, str, Write]] = []
+    largest: list[tuple[int, bool, str, str]] = []
     count = total = 0
     for write in writes:
         count += 1
         total += write.bytes
-        entry = (write.bytes, write.deleted, write.path, write)
+        entry = (write.bytes, write.deleted, write.path, write.label)
         if len(largest) < listed:
             heapq.heappush(largest, entry)
         else:
             heapq.heappushpop(largest, entry)
     ordered = sorted(largest, key=lambda entry: (-entry[0], not entry[1], entry[2]))
     return ThrownAway(
-        largest=tuple((write.label, write.bytes) for _, _, _, write in ordered), count=count, bytes=total
+        largest=tuple((label, size) for size, _, _, label in ordered), count=count, bytes=total
     )
 
 
