@@ -53,5 +53,9 @@ def test_same_workload_same_fingerprint(folder):
     (folder / ".hidden").mkdir()
     (folder / ".hidden" / "x.py").write_text("", encoding="utf-8")
     assert fingerprint(workload, HOST, INTERPRETER) == first
+    (folder / "not-utf-8-\udcff.py").write_text("", encoding="utf-8")
+    assert (named := fingerprint(workload, HOST, INTERPRETER)) != first
+    (folder / "not-utf-8-\udcff.py").unlink()
+    assert named != fingerprint(workload, HOST, INTERPRETER) == first
     (folder / "pkg" / "main.py").write_text("edited", encoding="utf-8")
     assert fingerprint(workload, HOST, INTERPRETER) != first

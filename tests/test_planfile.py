@@ -152,8 +152,12 @@ def test_stale_reasons(tmp_path):
     packaged = replace(plan, packages={"lightning": "2.5"})
     assert "lightning 2.5, here is none" in stale_reasons(packaged, workload, GPU_HOST, INTERPRETER)[0]
     script.write_text("train_more()\n", encoding="utf-8")
-    assert "has changed" in reasons()
+    assert reasons() == f"{script} has changed since the plan was proved"
     assert "another program" in reasons(workload=replace(workload, command=("python", "-m", "other")))
+    other = tmp_path / "other.py"
+    other.write_text("other()\n", encoding="utf-8")
+    elsewhere = reasons(workload=replace(workload, command=("python", "other.py")))
+    assert elsewhere == f"it was proved for {script}, this command runs {other}, which differs"
 
 
 def test_stale_for_another_module():
@@ -166,6 +170,45 @@ def test_stale_for_another_module():
         plan, replace(same, command=("python", "-m", "pkg.train", "-x")), GPU_HOST, INTERPRETER
     ))  # fmt: skip
     assert "proved for `python -m pkg.train" in stale_reasons(plan, other, GPU_HOST, INTERPRETER)[0]
+
+
+@pytest.mark.parametrize("options", [(), ("-u",)])
+def test_stale_for_other_code_on_the_command_line(options):
+    first, second = (("python", *options, "-c", f"train({n})\nmore()") for n in (1, 2))
+    plan = replace(PLAN, script=None, script_sha256=None, command=first, packages={})
+    assert stale_reasons(plan, Workload(command=first, cwd="/w"), GPU_HOST, INTERPRETER) == []
+    (reason,) = stale_reasons(plan, Workload(command=second, cwd="/w"), GPU_HOST, INTERPRETER)
+    assert reason == "the code behind -c has changed since the plan was proved"
+
+
+def test_a_name_that_is_not_utf_8_can_be_read_back(tmp_path):
+    write_plan(
+        tmp_path / "plan.toml", replace(PLAN, command=("python", "n\udcff.py"), script="/w/n\udcff.py")
+    )
+    assert read_plan(tmp_path / "plan.toml").command == ("python", "n\ufffd.py")
+
+
+def test_text_with_line_ends_stays_in_its_comment():
+    """`python -c` has line ends in its words, and a torch error in its notes."""
+    proof = replace(PLAN.proof, guard_note="first\nsecond = 1\r\x1b[2J\x00")
+    plan = replace(PLAN, command=("python", "-c", "import x\nx.y()\n[z]"), proof=proof)
+    read = parse_plan(plan_text(plan))
+    assert (read.command, read.proof) == (plan.command, plan.proof)
+    heading = plan_text(plan).split("\n\n")[0]
+    assert all(line.startswith("#") for line in heading.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("mode = 3", "compile has no setting 'mode'"),
+        ("dynamic = 'yes'", "dynamic takes a bool, not 'yes'"),
+    ],
+)
+def test_a_setting_that_would_be_overlooked_is_refused(settings, said):
+    text = plan_text(PLAN).replace("dynamic = true", settings)
+    with pytest.raises(PlanError, match=said):
+        parse_plan(text)
 
 
 def test_parse_names_the_file():

@@ -192,13 +192,18 @@ def stale_reasons(plan: PlanFile, workload: Workload, host: Host, interpreter: I
     script = find_script(workload)
     now = file_sha256(script) if script is not None else None
     if plan.script_sha256 is not None and now != plan.script_sha256:
-        what = f"{script} has changed" if script is not None else "another program is run"
-        reasons.append(f"{what} since the plan was proved (it was {plan.script})")
+        if script is None:
+            reasons.append(f"another program is run: it was proved for {plan.script}")
+        elif str(script) != plan.script:
+            reasons.append(f"it was proved for {plan.script}, this command runs {script}, which differs")
+        else:
+            reasons.append(f"{script} has changed since the plan was proved")
     elif plan.script_sha256 is None and _program(workload.command) != _program(plan.command):
-        reasons.append(
-            f"the plan was proved for `{' '.join(plan.command[:3])} ...`, "
-            f"not for `{' '.join(workload.command[:3])} ...`"
-        )
+        proved, given = _program(plan.command), _program(workload.command)
+        if proved[1:2] == given[1:2] == ("-c",):
+            reasons.append("the code behind -c has changed since the plan was proved")
+        else:
+            reasons.append(f"it was proved for `{_opening(proved)}`, not for `{_opening(given)}`")
     gpus = tuple(gpu.name for gpu in host.gpus)
     if plan.gpus != gpus:
         reasons.append(f"it was proved on {_gpu_text(plan.gpus)}, this machine has {_gpu_text(gpus)}")
@@ -222,9 +227,19 @@ def stale_reasons(plan: PlanFile, workload: Workload, host: Host, interpreter: I
 def _program(command: tuple[str, ...]) -> tuple[str, ...]:
     """What names the program in a command without a file of its own: its words before the options."""
     words = [Path(command[0]).name, *command[1:]] if command else []
-    if len(words) > 2 and words[1] == "-m":
-        return tuple(words[:3])
+    for place, word in enumerate(words[1:-1], start=1):
+        if word in ("-m", "-c"):
+            return (words[0], word, words[place + 1])
+        if not word.startswith("-"):
+            break
     return tuple(words[:1])
+
+
+def _opening(program: tuple[str, ...]) -> str:
+    from flatout.words import command_line
+
+    text = command_line(program)
+    return f"{text[:80]} ..." if len(text) > 80 else text
 
 
 def _gpu_text(names: tuple[str, ...]) -> str:
@@ -242,7 +257,7 @@ def _minor(version: str) -> tuple[str, ...]:
 
 
 def _heading(plan: PlanFile) -> str:
-    import shlex
+    from flatout.words import command_line
 
     proof = plan.proof
     lines = ["A plan made by flatout."]
@@ -261,15 +276,19 @@ def _heading(plan: PlanFile) -> str:
         lines.append(f"Guard: {proof.guard_note or 'nothing noted'}.")
     lines += [
         "",
-        f"To run under it:  flatout run --plan THIS_FILE -- {shlex.join(plan.command)}",
+        f"To run under it:  flatout run --plan THIS_FILE -- {command_line(plan.command)}",
         "To edit it: take out a [[technique]] that you do not want, or change its settings; what is left",
         "was then not proved together. Each one's by_hand says how to get it without flatout.",
     ]
-    return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n"
+    # a line end or another control character within one of them would end the comment, or the file
+    safe = ("".join(char if char.isprintable() else " " for char in line) for line in lines)
+    return "".join(f"# {line}".rstrip() + "\n" for line in safe) + "\n"
 
 
 def _without_none(value: Any) -> Any:
-    """TOML has no word for nothing: a missing key says it."""
+    """TOML has no word for nothing: a missing key says it. It has none for bytes that are not UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -7,6 +7,7 @@ its manual page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, Protocol
 
@@ -36,6 +37,9 @@ class Technique(Protocol):
     """What guides say that it gives, word for word in our words, for the column beside the measured."""
     slot: ClassVar[str]
     """Two techniques of one slot exclude each other (``precision``, ``attention``, ...)."""
+
+    accepts: ClassVar[Mapping[str, type]]
+    """Name -> kind of each setting that its act knows; a plan with another one is refused."""
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
         """Why it cannot be tried on this program and machine, or None. Never a silent no."""

@@ -6,6 +6,7 @@ import pytest
 
 from flatout.errors import ProgramCrashed, UsageError
 from flatout.renderers.errors import CHILD_ERROR_LINES, render_error
+from flatout.renderers.sentences import smallest_line
 from flatout.renderers.text import duration, plain, size, table, times
 
 
@@ -81,3 +82,10 @@ def test_long_child_errors_keep_their_end() -> None:
     assert "line 99" in text
     assert "line 10\n" not in text
     assert f"{100 - CHILD_ERROR_LINES} lines before these" in text
+
+
+@pytest.mark.parametrize(
+    ("effect", "shown"), [(0.014, "1.4 %"), (0.9, "90 %"), (1.97, "3.0x"), (1.8e16, "100x or more")]
+)
+def test_what_noise_hides(effect: float, shown: str) -> None:
+    assert smallest_line(effect).endswith(f"shown: {shown}")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from flatout.agent.gradients import NOISELESS_DB
 from flatout.ledger import Ledger
 from flatout.planfile import read_plan, write_plan
 from flatout.renderers.json import render_json
@@ -178,3 +179,16 @@ def test_thrown_away_is_collected_over_all_trials(tmp_path):
     assert report.thrown_away[0] == ("/w/a.pt", 30)
     assert {path for path, _ in report.thrown_away} == {"/w/a.pt", "/w/baseline", "/w/again", "/w/climb:it"}
     assert report.isolation == "none: played"
+    assert report.thrown_away_count == len(report.thrown_away)
+    assert report.thrown_away_bytes == sum(size for _, size in report.thrown_away)
+
+
+def test_a_loss_that_is_no_number_without_flatout_too(tmp_path):
+    report = play(tmp_path, MockProgram(techniques={"it": MockTechnique()}, nan_loss_from=4))
+    assert "own loss is not a number from step 4 on" in report.conclusion
+
+
+def test_gradients_that_are_not_finite_are_not_called_irreproducible(tmp_path):
+    report = play(tmp_path, MockProgram(techniques={"it": MockTechnique()}, again_db=-NOISELESS_DB))
+    assert report.noise is not None
+    assert "not finite" in report.noise.note and "reproducible" not in report.noise.note

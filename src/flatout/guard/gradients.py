@@ -11,6 +11,9 @@ from flatout.trial import Gradients
 FLOOR_MARGIN_DB = 6.0
 """A plan may lie this much below two unchanged runs' own agreement: half of their difference again."""
 
+NO_AGREEMENT_DB = -300.0
+"""The agent's figure for gradients that are not finite, or are all zero on one side (its NOISELESS_DB)."""
+
 
 def judge_gradients(seen: Gradients | None, bar: Bar, floor: Gradients | None) -> Judgement:
     """``seen``: the plan against the baseline; ``floor``: a second unchanged run against the baseline."""
@@ -22,7 +25,8 @@ def judge_gradients(seen: Gradients | None, bar: Bar, floor: Gradients | None) -
     if own is not None and own < (bar.overall_db or 0.0):
         return Judgement(
             passed=None,
-            note=f"gradients cannot be judged: two unchanged runs agree to {own:.0f} dB only",
+            note=f"gradients cannot be judged: two unchanged runs' {agreement_text(own)}"
+            + (" only" if own > NO_AGREEMENT_DB else ""),
         )
     if seen.missing:
         names = ", ".join(seen.missing[:3]) + (" ..." if len(seen.missing) > 3 else "")
@@ -32,6 +36,13 @@ def judge_gradients(seen: Gradients | None, bar: Bar, floor: Gradients | None) -
     if seen.equal:
         return Judgement(passed=True, note="gradients equal to the bit")
     return _by_numbers(seen, bar, floor)
+
+
+def agreement_text(decibels: float) -> str:
+    """``agree to 25 dB``; -300 is the agent's word for numbers that cannot be told apart from chance."""
+    if decibels <= NO_AGREEMENT_DB:
+        return "are not finite, or nothing in one of the two: there is nothing to compare"
+    return f"agree to {decibels:.0f} dB"
 
 
 def own_agreement_db(floor: Gradients | None) -> float | None:

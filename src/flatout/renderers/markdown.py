@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from flatout.renderers import sentences
 from flatout.renderers.text import duration, plain, size, times
 from flatout.report import Report, TrialRow
+from flatout.words import command_line
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#])")
 
@@ -48,7 +49,7 @@ def render_markdown(report: Report) -> str:
     lines += [
         f"- **step**: {sentences.step_line(report)}",
         f"- **plan**: {code(report.plan.key) if report.plan else 'none'}",
-        f"- **program**: {code(' '.join(report.command))}",
+        f"- **program**: {code(command_line(report.command))}",
         f"- **on**: {escape(sentences.machine_line(report))}",
         f"- **search**: {sentences.search_line(report)}, flatout {escape(report.flatout_version)}",
     ]
@@ -116,8 +117,7 @@ def _how_sure(report: Report) -> list[str]:
     if report.noise is not None:
         lines += [f"- {escape(line)}" for line in sentences.noise_lines(report.noise)]
     if report.smallest_effect is not None:
-        smallest = 100 * report.smallest_effect
-        lines.append(f"- the smallest difference that this search could have shown: {smallest:.2g} %")
+        lines.append(f"- {sentences.smallest_line(report.smallest_effect)}")
     if report.guard_note:
         lines.append(f"- still right: {escape(report.guard_note)}")
     if report.compile is not None:

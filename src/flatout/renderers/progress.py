@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from flatout.ledger import redact_command
 from flatout.renderers.text import duration, plain, times
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.words import command_line
 from flatout.workload import Workload
 
 PHASES = {
@@ -38,7 +38,7 @@ def announcement(
     where = host.gpu_label if host.gpus else f"{host.cpu}, {host.cpu_count} processors, no GPU"
     lines = [
         f"searching for at most {duration(options.budget_seconds)} for what makes this faster:",
-        f"  {plain(shlex.join(redact_command(workload.command)))}",
+        f"  {plain(command_line(redact_command(workload.command)))}",
         f"  on {plain(where)}; torch {interpreter.torch_version}, Python {interpreter.version}"
         f" ({plain(interpreter.executable)})",
         f"  your files are safe: {plain(isolation)}",

@@ -102,6 +102,14 @@ def noise_lines(noise: Noise) -> list[str]:
     return lines
 
 
+def smallest_line(effect: float) -> str:
+    """What noise hides; from a doubling on as a factor."""
+    shown = f"{100 * effect:.2g} %" if effect < 0.995 else f"{1.0 + effect:.1f}x"
+    if effect >= 99.0:
+        shown = "100x or more"
+    return f"the smallest difference that this search could have shown: {shown}"
+
+
 def compile_lines(cost: CompileCost) -> list[str]:
     """What compiling costs, and whether it kept compiling."""
     lines = []

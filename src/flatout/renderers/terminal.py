@@ -9,6 +9,7 @@ from typing import IO
 from flatout.renderers import sentences
 from flatout.renderers.text import plain, size, table, times, wrap
 from flatout.report import Report, TechniqueRow
+from flatout.words import command_line
 
 NARROWEST, WIDEST = 80, 120
 THROWN_AWAY_SHOWN = 5
@@ -65,7 +66,7 @@ def _head(report: Report, width: int, paint: Paint) -> list[str]:
     facts = [
         ("step", sentences.step_line(report)),
         ("plan", plain(report.plan.key) if report.plan else "none"),
-        ("program", plain(" ".join(report.command))),
+        ("program", plain(command_line(report.command))),
         ("on", plain(sentences.machine_line(report))),
         ("search", sentences.search_line(report)),
     ]
@@ -137,8 +138,7 @@ def _how_sure(report: Report, width: int) -> list[str]:
     if report.noise is not None:
         texts += sentences.noise_lines(report.noise)
     if report.smallest_effect is not None:
-        smallest = 100 * report.smallest_effect
-        texts.append(f"the smallest difference that this search could have shown: {smallest:.2g} %")
+        texts.append(sentences.smallest_line(report.smallest_effect))
     if report.guard_note:
         texts.append(f"still right: {plain(report.guard_note)}")
     if report.compile is not None:

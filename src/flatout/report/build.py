@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flatout.guard.gradients import own_agreement_db
+from flatout.guard.gradients import NO_AGREEMENT_DB, agreement_text, own_agreement_db
 from flatout.ledger import Ledger
 from flatout.planfile import PlanFile, Proof
 from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
@@ -22,6 +21,7 @@ from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import mad, median, relative_spread
 from flatout.trial import Trial
+from flatout.words import command_line
 
 STATES = {"running": "unfinished"}
 """A search whose process has been killed is still called running in the ledger."""
@@ -84,8 +84,9 @@ def build_report(ledger: Ledger, search: int) -> Report:
         compile=compile_cost,
         isolation=next((one.isolation for one in outcomes if one.isolation), ""),
         thrown_away=thrown[:THROWN_AWAY_SHOWN],
-        thrown_away_count=max((one.thrown_away_count for one in outcomes), default=0),
-        thrown_away_bytes=max((one.thrown_away_bytes for one in outcomes), default=0),
+        # each trial lists its largest files only: there are at least so many as any one of them counted
+        thrown_away_count=max([len(thrown), *(one.thrown_away_count for one in outcomes)]),
+        thrown_away_bytes=max([sum(map(_bytes, thrown)), *(one.thrown_away_bytes for one in outcomes)]),
         next_command=_next_command(record, state, proved),
         error=str(failure.data["error"]) if failure is not None else "",
         child_error=str(failure.data["child_error"]) if failure is not None else "",
@@ -279,7 +280,9 @@ def _noise(record: Record) -> Noise | None:
     note = (
         ""
         if own is None
-        else f"two unchanged runs' gradients agree to {own:.0f} dB: not reproducible to the bit"
+        else f"two unchanged runs' gradients {agreement_text(own)}: not reproducible to the bit"
+        if own > NO_AGREEMENT_DB
+        else f"two unchanged runs' gradients {agreement_text(own)}"
     )
     return Noise(
         ratio=verdict.ratio,
@@ -363,17 +366,21 @@ def _thrown_away(record: Record) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
+def _bytes(file: tuple[str, int]) -> int:
+    return file[1]
+
+
 def _next_command(record: Record, state: str, proved: Proved) -> str:
-    command = shlex.join(record.row.workload.command)
+    command = command_line(record.row.workload.command)
     folder = Path(record.folder)
     default = Path(record.row.workload.cwd) / ".flatout"
     if state in ("unfinished", "interrupted"):
-        out = "" if folder == default.resolve() else f" --out {shlex.quote(str(folder))}"
+        out = "" if folder == default.resolve() else f" --out {command_line([str(folder)])}"
         return f"flatout train{_options(record)}{out} -- {command}"
     if proved.plan:
         plan = folder / "plan.toml"
         shown = ".flatout/plan.toml" if folder == default.resolve() else str(plan)
-        return f"flatout run --plan {shlex.quote(shown)} -- {command}"
+        return f"flatout run --plan {command_line([shown])} -- {command}"
     if state == "failed":
         return "flatout doctor -- " + command
     return command

@@ -102,6 +102,7 @@ class MockProgram:
     profile: Profile | None = None
     loader_wait_seconds: float = 0.0
     loss_noise: float = 0.02
+    nan_loss_from: int | None = None
 
     def catalogue(self) -> tuple[Technique, ...]:
         """Declarations of its techniques, in their order here."""
@@ -117,6 +118,7 @@ class MockDeclaration:
         self.effect = mock.effect
         self.claimed = "as much as you like"
         self.slot = mock.slot or name
+        self.accepts = {key: type(value) for key, value in mock.settings.items()} | {"dynamic": bool}
         self._mock = mock
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
@@ -313,6 +315,8 @@ class MockSession:
 
     def _loss(self, step: int) -> float:
         program = self._runner.program
+        if program.nan_loss_from is not None and step >= program.nan_loss_from:
+            return math.nan
         drawn = random.Random(f"{self._request.seed}/{step}")
         loss = 4.0 * math.exp(-step / 400.0) + drawn.gauss(0.0, program.loss_noise)
         if program.again_db is not None:

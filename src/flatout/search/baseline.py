@@ -9,7 +9,7 @@ from dataclasses import replace
 from flatout import errors
 from flatout.codec import to_plain
 from flatout.errors import FlatoutError
-from flatout.guard.gradients import own_agreement_db
+from flatout.guard.gradients import agreement_text, own_agreement_db
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
@@ -313,6 +313,6 @@ def _learn_noise(bench: Bench, verdict: Verdict, outcome: Outcome) -> None:
         bench.process_noise = 0.0
     own = own_agreement_db(outcome.gradients)
     apart = f"{abs(verdict.ratio - 1):.2%} apart" if verdict.ratio is not None else "not compared"
-    agree = "equal gradients" if own is None else f"gradients agreeing to {own:.0f} dB"
+    agree = "equal gradients" if own is None else f"gradients {agreement_text(own)}"
     surprise = "" if verdict.call in (Call.SAME, Call.UNKNOWN) else " (more than their blocks explain)"
     bench.say(f"two unchanged runs: {apart}{surprise}, {agree}", milestone=True)

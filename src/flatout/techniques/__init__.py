@@ -56,16 +56,30 @@ def technique_named(name: str, techniques: Sequence[Technique] | None = None) ->
     )
 
 
+def _check_settings(choice: Choice, technique: Technique) -> None:
+    """PlanError for a setting that the act would not look at, or one of another kind than it takes."""
+    for name, value in choice.settings.items():
+        kind = technique.accepts.get(name)
+        if kind is None:
+            raise PlanError(
+                f"{choice.name} has no setting {name!r}",
+                hint=f"It has: {', '.join(technique.accepts) or 'none'}. Take that line out.",
+            )
+        if not isinstance(value, kind):
+            raise PlanError(f"{choice.name}: {name} takes a {kind.__name__}, not {value!r}")
+
+
 def make_plan(choices: Iterable[str | Choice], techniques: Sequence[Technique] | None = None) -> Plan:
     """A plan of these techniques in order of application.
 
-    Raises PlanError for an unknown name, a name given twice, or two techniques of one slot.
+    Raises PlanError for an unknown name or setting, a name given twice, or two techniques of one slot.
     """
     known = list(TECHNIQUES if techniques is None else techniques)
     listed = [Choice(name=choice) if isinstance(choice, str) else choice for choice in choices]
     slots: dict[str, str] = {}
     for choice in listed:
         technique = technique_named(choice.name, known)
+        _check_settings(choice, technique)
         taken = slots.get(technique.slot)
         if taken == choice.name:
             raise PlanError(f"{choice.name} is listed twice", hint="Keep one of the two.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,6 +55,7 @@ class Bf16:
     effect: ClassVar[Effect] = Effect.APPROXIMATE
     claimed: ClassVar[str] = "2-3x over FP32"
     slot: ClassVar[str] = "autocast"
+    accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
         reason = fitness.already(self.name, discovery) or fitness.already("fp16", discovery)

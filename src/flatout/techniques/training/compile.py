@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -56,6 +57,7 @@ class Compile:
     effect: ClassVar[Effect] = Effect.REDRAW
     claimed: ClassVar[str] = "1.2-2x: fusion, fewer launches"
     slot: ClassVar[str] = "compiler"
+    accepts: ClassVar[Mapping[str, type]] = {"dynamic": bool}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
         return (

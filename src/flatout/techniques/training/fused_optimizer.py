@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,6 +49,7 @@ class FusedOptimizer:
     effect: ClassVar[Effect] = Effect.ROUNDING
     claimed: ClassVar[str] = "5-15 % fewer kernels"
     slot: ClassVar[str] = "optimiser step"
+    accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
         reason = fitness.already(self.name, discovery)

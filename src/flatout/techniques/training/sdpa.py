@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,6 +55,7 @@ class Sdpa:
     effect: ClassVar[Effect] = Effect.REDRAW
     claimed: ClassVar[str] = "large for attention: memory and speed"
     slot: ClassVar[str] = "attention"
+    accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
         if discovery.attention == "sdpa":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -50,6 +51,7 @@ class Tf32:
     effect: ClassVar[Effect] = Effect.APPROXIMATE
     claimed: ClassVar[str] = "part of mixed precision's 2-3x over FP32"
     slot: ClassVar[str] = "float32 matmul precision"
+    accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
         if not fitness.on_cuda(discovery):
