@@ -123,3 +123,21 @@ def test_a_program_that_compiles_again_at_every_step():
     first = limits(profile, step=0.75, discovery=DISCOVERY)[0]
     assert first.cause == "compiling"
     assert first.techniques == ("compile",)
+
+
+def test_on_a_slower_core_small_operators_take_longer():
+    """All operators take three times as long where a core is shared: still dispatch, not work."""
+
+    def first_cause(slowed):
+        operators = (
+            ("aten::mm", 98, slowed * 98 * 14e-6),
+            ("aten::as_strided", 569, slowed * 569 * 0.6e-6),
+            ("aten::transpose", 245, slowed * 245 * 0.8e-6),
+            ("aten::view", 62, slowed * 62 * 1.4e-6),
+            ("aten::mul", 400, slowed * 400 * 9e-6),
+        )
+        busy = sum(seconds for _, _, seconds in operators)
+        profile = Profile(wall_seconds=busy, device_busy_seconds=busy, operators=operators)
+        return limits(profile, step=busy * 1.1, discovery=replace(DISCOVERY, device="cpu"))[0].cause
+
+    assert first_cause(1.0) == first_cause(3.0) == "launches"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from flatout.stats import median
 from flatout.trial import Profile
 from flatout.workload import Discovery
 
@@ -35,6 +36,17 @@ class Limit:
 TINY_OPERATOR_SECONDS = 20e-6
 """An operator of PyTorch costs some 2 to 10 microseconds to dispatch on a CPU, more in backward; one
 whose own time is below this is mostly that."""
+DISPATCH_ONLY_SECONDS = {
+    "aten::as_strided": 0.6e-6,
+    "aten::transpose": 0.8e-6,
+    "aten::view": 1.4e-6,
+    "aten::expand": 1.5e-6,
+    "aten::empty": 1.5e-6,
+    "aten::t": 1.6e-6,
+}
+"""Own time a call of operators that touch no element, as profiled on an idle server core (LOG.md). Where
+these take longer, so does every dispatch: a slower core, or one that is shared."""
+MOST_SLOWED = 5.0
 SHORT_KERNEL_SECONDS = 25e-6
 """A launch costs the host 4 to 10 microseconds, an eager operator 10 to 30: kernels shorter than this
 cannot keep ahead of it."""
@@ -141,8 +153,9 @@ def _on_cpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
     own = sum(seconds for _, _, seconds in operators)
     busy = min(profile.device_busy_seconds or own, step)
     scale = min(1.0, busy / own) if own else 0.0
-    tiny = [row for row in operators if row[1] and row[2] / row[1] < TINY_OPERATOR_SECONDS]
-    large = [row for row in operators if row[1] and row[2] / row[1] >= TINY_OPERATOR_SECONDS]
+    most = TINY_OPERATOR_SECONDS * _dispatch_slowed(operators)
+    tiny = [row for row in operators if row[1] and row[2] / row[1] < most]
+    large = [row for row in operators if row[1] and row[2] / row[1] >= most]
     large_seconds = scale * sum(seconds for _, _, seconds in large)
     found = _split_work(large, large_seconds, "operators")
     count = sum(number for _, number, _ in operators)
@@ -152,7 +165,7 @@ def _on_cpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
     if tiny_count >= MANY:
         found["launches"] = (
             overhead + between,
-            f"{tiny_count} of {count} operators a step take under {TINY_OPERATOR_SECONDS * 1e6:.0f} us "
+            f"{tiny_count} of {count} operators a step take under {most * 1e6:.0f} us "
             f"each, {(overhead + between) * 1e3:.3g} ms with the time between them: dispatching costs more "
             "than work",
         )
@@ -163,6 +176,17 @@ def _on_cpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
             "operators worth their name",
         )
     return found
+
+
+def _dispatch_slowed(operators: Iterable[tuple[str, int, float]]) -> float:
+    """How many times slower than on an idle core operators are dispatched here, 1 to 5: the median over
+    those that do nothing else and were called at least ten times; 1 where there are none."""
+    slowed = [
+        seconds / count / DISPATCH_ONLY_SECONDS[name]
+        for name, count, seconds in operators
+        if name in DISPATCH_ONLY_SECONDS and count >= 10
+    ]
+    return min(MOST_SLOWED, max(1.0, median(slowed))) if slowed else 1.0
 
 
 def _split_work(
