@@ -34,6 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def folder_of(plan: Path) -> Path:
+    """Where the run puts files of its own: beside a search, else in `.flatout` beside the plan."""
+    beside = plan.absolute().parent
+    return (
+        beside if (beside / "ledger.sqlite").exists() or beside.name == ".flatout" else beside / ".flatout"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     import sys
 
@@ -46,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     workload = workload_of(arguments.command, "run")
     planfile = read_plan(arguments.plan)
-    out = arguments.plan.absolute().parent
+    out = folder_of(arguments.plan)
     interpreter = find_interpreter(workload, out_dir=out, remembered=planfile.interpreter)
     reasons = stale_reasons(planfile, workload, detect_host(), interpreter)
     if reasons and not arguments.stale_ok:
