@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
+_COMPILERS_OWN = [
+    name for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR") if name not in os.environ
+]
+
 
 @pytest.fixture(autouse=True)
-def _environment_is_given_back() -> Iterator[None]:
-    """torch's compiler, run inside a test, sets variables that programs started by a later test would
-    inherit (TORCHINDUCTOR_CACHE_DIR)."""
-    before = dict(os.environ)
-    yield
-    # pytest's own PYTEST_CURRENT_TEST comes and goes around this
-    for name in set(os.environ) - set(before) - {"PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
-    for name, value in before.items():
-        if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
-            os.environ[name] = value
+def _compiler_keeps_its_folders_to_itself() -> None:
+    """torch's compiler, run in one test's process, sets variables that programs started by a later test
+    would inherit."""
+    for name in _COMPILERS_OWN:
+        os.environ.pop(name, None)

@@ -89,7 +89,7 @@ def test_it_reads_well():
 MISTAKES = [
     ("format = 1", "format = 1\nformat = 1", "not valid TOML.*line"),
     (f"format = {FORMAT}", "format = 99", "format 99; this flatout reads up to"),
-    (f"format = {FORMAT}", "", "format: expected a number, not None"),
+    (f"format = {FORMAT}", "", "is no plan: it has no `format`"),
     ('name = "bf16"', 'name = "bf17"', r"no technique 'bf17'"),
     ('name = "bf16"', 'name = "compile"', "compile is listed twice"),
     ('name = "bf16"', "name = 3", r"technique.name: expected text, not 3"),

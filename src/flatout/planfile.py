@@ -124,7 +124,9 @@ def read_plan(path: Path) -> PlanFile:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise PlanError(f"there is no plan at {path}", hint="`flatout train` writes one.") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise PlanError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise PlanError(f"{path} cannot be read: {error}") from error
     return parse_plan(text, str(path))
 
@@ -138,6 +140,8 @@ def parse_plan(text: str, name: str = "plan.toml") -> PlanFile:
             f"{name} is not valid TOML: {error}", hint="Mend the line that it names."
         ) from error
     found = data.get("format")
+    if found is None:
+        raise PlanError(f"{name} is no plan: it has no `format`", hint="`flatout train` writes one.")
     if not isinstance(found, int) or isinstance(found, bool):
         raise PlanError(f"{name}: format: expected a number, not {found!r}", hint=f"This one is {FORMAT}.")
     if found > FORMAT:

@@ -120,8 +120,7 @@ def _how_sure(report: Report) -> list[str]:
         lines.append(f"- {sentences.smallest_line(report.smallest_effect)}")
     if report.guard_note:
         lines.append(f"- still right: {escape(report.guard_note)}")
-    if report.compile is not None:
-        lines += [f"- {escape(line)}" for line in sentences.compile_lines(report.compile)]
+    lines += [f"- {escape(line)}" for line in sentences.compile_lines(report)]
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.renderers.text import duration, plain, size, times
-from flatout.report import CompileCost, Limit, Noise, Report, Standing, TechniqueRow
+from flatout.report import Limit, Noise, Report, Standing, TechniqueRow
 from flatout.trial import State
 
 LEFT_OUT_ORDER = (
@@ -110,12 +110,16 @@ def smallest_line(effect: float) -> str:
     return f"the smallest difference that this search could have shown: {shown}"
 
 
-def compile_lines(cost: CompileCost) -> list[str]:
-    """What compiling costs, and whether it kept compiling."""
+def compile_lines(report: Report) -> list[str]:
+    """What compiling costs, and whether it kept compiling; none where nothing was compiled."""
+    cost = report.compile
+    if cost is None:
+        return []
     lines = []
     if cost.refused:
         lines.append(f"compile was refused: {plain(cost.refused)}")
-    counted = f"{cost.recompiles} recompile{'s' * (cost.recompiles != 1)}"
+    counted = "" if "compile" in report.plan.names else "compile, as it was tried or the program's own: "
+    counted += f"{cost.recompiles} recompile{'s' * (cost.recompiles != 1)}"
     counted += f" and {cost.graph_breaks} graph break{'s' * (cost.graph_breaks != 1)} counted"
     if cost.seconds is not None:
         counted += f"; compiling took {duration(cost.seconds)} at the start"

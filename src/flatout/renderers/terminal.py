@@ -141,8 +141,7 @@ def _how_sure(report: Report, width: int) -> list[str]:
         texts.append(sentences.smallest_line(report.smallest_effect))
     if report.guard_note:
         texts.append(f"still right: {plain(report.guard_note)}")
-    if report.compile is not None:
-        texts += sentences.compile_lines(report.compile)
+    texts += sentences.compile_lines(report)
     return [line for text in texts for line in _item(text, width)]
 
 

@@ -34,7 +34,8 @@ def conclude(
     if failure is not None and state == "failed":
         return str(failure.data["message"])
     if record.baseline is None:
-        return f"{_opening(state)}nothing has been measured yet.".capitalize()
+        again = " The same command goes on from here." if state in ("unfinished", "interrupted") else ""
+        return f"{_opening(state)}nothing has been measured yet.".capitalize() + again
     found = _found(record, proved) if proved.plan else _nothing(record, state, techniques, noise)
     sentences = [_opening(state) + found]
     lost = next((step for step, loss in record.baseline.losses if not math.isfinite(loss)), None)

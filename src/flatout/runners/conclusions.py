@@ -67,7 +67,8 @@ def own_end(seen: Seen) -> Ending:
         )
     if why == "left behind" and _left_is_the_training(seen):
         assert seen.ending is not None
-        names = "; ".join(f"pid {row[0]}: {' '.join(row[1:])}" for row in seen.ending["left"][:3])
+        # without their pids, which count from 1 inside the trial
+        names = "; ".join(" ".join(row[1:]) for row in seen.ending["left"][:3])
         return Ending(
             error="DetachedProgram",
             reason=f"its first process left while its work went on in the background ({names}). "
