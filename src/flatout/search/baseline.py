@@ -160,7 +160,7 @@ def _watch(bench: Bench, process: Process) -> Outcome:
         losses=outcome.losses or tuple(process.losses),
         loader_wait_seconds_per_step=block.loader_wait_seconds / max(1, block.steps),
     )
-    outcome = _with_attention(outcome)
+    outcome = with_attention(outcome)
     if not process.settled:
         outcome = replace(outcome, notes=(*outcome.notes, "its step times never came to rest"))
     process.record(outcome)
@@ -213,7 +213,7 @@ def _short_program(bench: Bench, outcome: Outcome) -> Outcome:
         steps=max(outcome.steps, shown.steps),
         startup_seconds=shown.startup_seconds or outcome.startup_seconds,
     )
-    measured = _with_attention(measured)
+    measured = with_attention(measured)
     if process.alive:
         process.close()
     # the record of what was learnt from both
@@ -221,7 +221,7 @@ def _short_program(bench: Bench, outcome: Outcome) -> Outcome:
     return measured
 
 
-def _with_attention(outcome: Outcome) -> Outcome:
+def with_attention(outcome: Outcome) -> Outcome:
     """The outcome with a fused attention that only its profile shows, as inside a compiled graph."""
     discovery, profile = outcome.discovery, outcome.profile
     if discovery is None or profile is None or discovery.attention != "none":
