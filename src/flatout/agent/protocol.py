@@ -79,6 +79,7 @@ class Spec:
         randomness_off: bool = False,
         redirect_dir: str | None = None,
         degrade: bool = False,
+        acts_dir: str | None = None,
         format: int = FORMAT,  # noqa: A002
     ) -> None:
         self.format = format
@@ -105,6 +106,8 @@ class Spec:
         """Third way of isolation: Python's writers go here. None where a stronger way holds."""
         self.degrade = degrade
         """``run`` only: go on without a technique that cannot act, saying so."""
+        self.acts_dir = acts_dir
+        """Of tests and benchmarks alone: a folder whose ``NAME.py`` is the act of technique NAME."""
 
     def to_json(self) -> str:
         return json.dumps(self.__dict__, indent=1, sort_keys=True)

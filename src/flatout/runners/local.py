@@ -40,12 +40,15 @@ class LocalRunner:
         scratch_dir: str | None = None,
         write_limit_bytes: int = WRITE_LIMIT_BYTES,
         has_gpu: bool = True,
+        acts_dir: Path | None = None,
     ) -> None:
+        """``acts_dir``: of tests and benchmarks alone, a folder with acts of their own techniques."""
         self.workload = workload
         self.interpreter = interpreter
         self.out_dir = Path(os.path.realpath(out_dir))
         self.write_limit_bytes = write_limit_bytes
         self.has_gpu = has_gpu
+        self.acts_dir = Path(os.path.realpath(acts_dir)) if acts_dir else None
         self.trials = self.out_dir / "trials"
         self.cache = self.out_dir / "cache"
         self.reference = self.out_dir / "reference"

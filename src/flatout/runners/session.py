@@ -128,6 +128,7 @@ class LocalSession:
             reference_role=request.reference_role,
             randomness_off=request.randomness_off,
             redirect_dir=redirect_dir,
+            acts_dir=str(self._runner.acts_dir) if self._runner.acts_dir else None,
         )
 
     def _reference_path(self) -> Path:
