@@ -93,7 +93,7 @@ def detect_gpus(nvml: Any = None) -> tuple[tuple[Gpu, ...], str | None, str | No
 
     ``nvml`` is the pynvml module, loaded here unless one is given.
     """
-    nvml = nvml or _load_nvml()
+    nvml = nvml or load_nvml()
     if nvml is None:
         return (), None, None
     try:
@@ -128,7 +128,7 @@ def detect_gpus(nvml: Any = None) -> tuple[tuple[Gpu, ...], str | None, str | No
 
 def mig_modes(nvml: Any = None) -> dict[str, bool]:
     """UUID -> whether Multi-Instance GPU is on; GPUs that have no such mode are left out."""
-    nvml = nvml or _load_nvml()
+    nvml = nvml or load_nvml()
     if nvml is None:
         return {}
     try:
@@ -151,7 +151,8 @@ def mig_modes(nvml: Any = None) -> dict[str, bool]:
     return modes
 
 
-def _load_nvml() -> Any:
+def load_nvml() -> Any:
+    """The pynvml module, or None where it is not installed."""
     try:
         import pynvml
     except ImportError:
