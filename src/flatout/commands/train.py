@@ -74,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     from flatout.runners.seen import find_interpreter
     from flatout.search.options import SearchOptions
     from flatout.search.train import search
+    from flatout.surroundings import Watch
     from flatout.techniques import TECHNIQUES
 
     workload = workload_of(arguments.command, "train")
@@ -117,7 +118,16 @@ def run(arguments: argparse.Namespace) -> int:
             print(said, file=sys.stderr, flush=True)
             try:
                 with view_for() as view:
-                    report = search(workload, host, interpreter, runner, ledger, options, view.tell)
+                    report = search(
+                        workload,
+                        host,
+                        interpreter,
+                        runner,
+                        ledger,
+                        options,
+                        view.tell,
+                        watcher=lambda host, device, ranks: Watch(host, device, ranks=ranks),
+                    )
             except FlatoutError:
                 keep_failure(ledger, out)
                 raise

@@ -12,12 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.codec import to_plain
+from flatout.errors import FlatoutError
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
 from flatout.runners import Request, Runner, Session, SessionEnded
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.surroundings import Reading, Usual, Watcher
 from flatout.technique import Technique
 from flatout.trial import Block, Gradients, Outcome, Profile, State, Trial, Verdict
 from flatout.workload import Discovery
@@ -182,6 +184,7 @@ class Bench:
         tell: Callable[[Progress], None],
         clock: Callable[[], float],
         unix_time: Callable[[], float],
+        watcher: Callable[[Host, str, int], Watcher] | None = None,
     ) -> None:
         self.runner = runner
         self.ledger = ledger
@@ -200,6 +203,10 @@ class Bench:
         self._notes = {(event.kind, str(event.data)) for event in ledger.events(search)}
         self._started_keys = set(self.trials)
         self._verdict_calls: dict[str, int] = {}
+        self._watcher = watcher
+        self._watch: Watcher | None = None
+        self.usual: Usual | None = None
+        """What is ordinary around the untouched program's own turns; None: not known."""
         self.live: list[Process] = []
 
         self.phase = Phase.BASELINE
@@ -250,6 +257,17 @@ class Bench:
     def extra_start(self, name: str) -> float:
         """Seconds that a technique adds to the start, measured or assumed."""
         return self.extra_start_seconds.get(name, ASSUMED_START_SECONDS.get(name, 0.0))
+
+    # surroundings
+
+    def reading(self) -> Reading | None:
+        """What surrounds the programs now: to be taken around every turn. None where nothing watches, or
+        while the device is not known yet."""
+        if self._watch is None:
+            if self._watcher is None or self.discovery is None:
+                return None
+            self._watch = self._watcher(self.host, self.discovery.device, self.discovery.world_size)
+        return self._watch.read()
 
     # telling
 
@@ -336,9 +354,17 @@ class Bench:
     def kill_all(self) -> None:
         """End every process now. Safe at any time."""
         for process in self.live:
-            with contextlib.suppress(Exception):
+            try:
                 process.kill()
+            except Exception as error:  # the others must be ended all the same
+                self._not_ended(process.key, error)
         self.live = []
+
+    def _not_ended(self, key: str, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(FlatoutError):  # the ledger itself may be what failed
+            self.note("not_ended", {"key": key, "error": text})
+        self.say(f"the process of {key} could not be ended: {text}", milestone=True)
 
     def program_ended(self, steps: int, outcome: Outcome) -> None:
         """The program came to its own end."""

@@ -28,6 +28,7 @@ from flatout.search.progress import Phase, Progress
 from flatout.search.screen import SCREEN_SECONDS, SCREEN_STEPS, screen
 from flatout.search.shares import measure_shares
 from flatout.search.standing import Standing
+from flatout.surroundings import Watcher
 from flatout.technique import Technique
 from flatout.trial import Call
 from flatout.workload import Workload
@@ -52,8 +53,12 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
     catalogue: Sequence[Technique] | None = None,
     clock: Callable[[], float] = time.monotonic,
     unix_time: Callable[[], float] = time.time,
+    watcher: Callable[[Host, str, int], Watcher] | None = None,
 ) -> Report:
     """Find and prove a plan for ``workload``; its report.
+
+    ``watcher`` makes what reads the surroundings of the turns, from the host, the device and the number of
+    ranks; None: nothing is read.
 
     Ctrl-C ends every process and returns the report of what was proved so far, its ``state``
     ``interrupted``. Raises what the untouched program's own failure is called in errors.py, UsageError
@@ -87,6 +92,7 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
         tell=tell,
         clock=clock,
         unix_time=unix_time,
+        watcher=watcher,
     )
     bench.note("folder", {"path": str(ledger.path.parent.resolve())})
     script = find_script(workload)

@@ -1,0 +1,94 @@
+"""What every part of a search shares: readings of the surroundings, and ending processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.host import Host
+from flatout.ledger import Ledger
+from flatout.plan import Plan
+from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner
+from flatout.search.bench import Bench
+from flatout.search.options import SearchOptions
+from flatout.search.progress import Progress
+from flatout.surroundings import Reading
+
+from .played import HOST, INTERPRETER, PLANTED, workload
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def bench(tmp_path: Path, told: list[str]) -> Iterator[Bench]:
+    program = MockProgram(techniques=PLANTED)
+    runner = MockRunner(program)
+    options = SearchOptions()
+    asked: list[tuple[str, int]] = []
+
+    class Played:
+        def read(self) -> Reading:
+            return Reading(at=float(len(asked)), busy_cpu_seconds=1.0)
+
+    def watcher(host: Host, device: str, ranks: int) -> Played:
+        asked.append((device, ranks))
+        return Played()
+
+    def tell(progress: Progress) -> None:
+        told.append(progress.text)
+
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        number = ledger.start_search(
+            fingerprint="f",
+            workload=workload(tmp_path),
+            host=HOST,
+            interpreter=INTERPRETER,
+            options=options,
+            version="0",
+        )
+        yield Bench(
+            runner=runner,
+            ledger=ledger,
+            search=number,
+            host=HOST,
+            interpreter=INTERPRETER,
+            options=options,
+            catalogue=program.catalogue(),
+            tell=tell,
+            clock=runner.clock,
+            unix_time=lambda: 0.0,
+            watcher=watcher,
+        )
+
+
+def test_a_reading_needs_the_device_and_makes_one_watch(bench: Bench) -> None:
+    assert bench.reading() is None, "which device is not known yet"
+    bench.discovery = replace(DISCOVERY, world_size=2)
+    first, second = bench.reading(), bench.reading()
+    assert first is not None
+    assert first == second == Reading(at=1.0, busy_cpu_seconds=1.0)
+
+
+def test_a_process_that_cannot_be_ended_is_said_and_the_others_are_ended(
+    bench: Bench, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.discovery = DISCOVERY
+    stubborn, other = bench.start("one", Plan()), bench.start("two", Plan())
+
+    def kill() -> Any:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(stubborn._session, "kill", kill)
+    bench.kill_all()
+    assert bench.live == []
+    assert not other.alive
+    assert "could not be ended: PermissionError: not yours" in told[-1]
+    (event,) = bench.ledger.events(bench.search, "not_ended")
+    assert event.data == {"key": "one", "error": "PermissionError: not yours"}
