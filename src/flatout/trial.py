@@ -59,11 +59,29 @@ class Gradients:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Work:
+    """Calls of one operator on inputs of the same shapes, in the profiled step."""
+
+    operator: str
+    """Empty: many small ones together. A kernel's own name where no operator launched it."""
+    calls: int
+    seconds: float
+    """Of its kernels (on a CPU: its own), where several run at once its part only."""
+    inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """(dtype, shape) of its tensors; a list of tensors is one of dtype ``list`` with so many elements."""
+    numbers: tuple[tuple[int, ...], ...] = ()
+    """All its arguments in order, where its arithmetic depends on them: whole numbers, else empty."""
+    launches: int = 0
+    kernels: tuple[tuple[str, float], ...] = ()
+    """(name, seconds) of the dearest."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """One profiled step: where its time goes, by name. Times in seconds."""
 
     wall_seconds: float
-    """Of the same step without the profiler: the trial's median."""
+    """Of the profiled step, which the profiler itself makes longer."""
     device_busy_seconds: float
     """Union of kernel intervals (on a CPU: of top-level operators)."""
     kernels: tuple[tuple[str, int, float], ...] = ()
@@ -71,6 +89,21 @@ class Profile:
     operators: tuple[tuple[str, int, float], ...] = ()
     """(name, count, host self seconds), most time first."""
     kernel_count: int = 0
+    optimizer_host_seconds: float | None = None
+    """In which the host was in optimisers' ``step``; None or 0: not seen."""
+    optimizer_device_seconds: float | None = None
+    """Span of what these launched on the device."""
+    work: tuple[Work, ...] = ()
+    """The same kernels by the operators that launched them; their seconds sum to the busy time."""
+    gaps: dict[str, float] = field(default_factory=dict)
+    """What the host did while nothing ran -> seconds: ``loader``, ``launches``, ``sync``, ``optimizer``,
+    ``compiling``, ``python``."""
+    span_seconds: float = 0.0
+    """Sum of work and gaps; 0 where this torch tells neither."""
+    peaks: dict[str, float] = field(default_factory=dict)
+    """What a CPU was measured to reach: dtype -> FLOP/s, ``bytes`` -> bytes/s."""
+    missing: str = ""
+    """Why there is no work told by operators."""
 
 
 @dataclass(frozen=True, kw_only=True)

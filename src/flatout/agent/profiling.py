@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import time
 
+from .timeline import RANGES, drawn_there, lay_out, measure_cpu
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 MOST_NAMES = 80
-_NOT_WORK = (
-    "Optimizer.",
-    "ProfilerStep",
-    "enumerate(DataLoader)",
-    "TorchDynamo Cache Lookup",
-    "## Call",
-    "[pl]",
-    "PyTorch Profiler",
-    "DataLoader",
-)
-"""Ranges around work, that are no work themselves."""
 
 
 class Profiler:
@@ -40,7 +31,7 @@ class Profiler:
             activities = [torch.profiler.ProfilerActivity.CPU]
             if torch.cuda.is_available() and torch.cuda.is_initialized():
                 activities.append(torch.profiler.ProfilerActivity.CUDA)
-            profile = torch.profiler.profile(activities=activities)
+            profile = torch.profiler.profile(activities=activities, record_shapes=True)
             profile.start()
         except Exception as error:
             return cls(torch, None, f"{type(error).__name__}: {error}")
@@ -55,9 +46,21 @@ class Profiler:
         wall = time.perf_counter() - self._start
         try:
             self._profile.stop()
-            return {"event": "profile", "wall_seconds": wall, **summarise(self._profile.events())}
+            told = {"event": "profile", "wall_seconds": wall, **summarise(self._profile.events())}
         except Exception as error:
             return {"event": "note", "note": f"no profile: {type(error).__name__}: {error}"}
+        return {**told, **self._laid_out(wall)}
+
+    def _laid_out(self, wall: float) -> dict[str, Any]:
+        """The line of time and what this CPU reaches; less, or nothing, where this torch tells less."""
+        try:
+            line = lay_out(self._profile.profiler.kineto_results.events(), wall)
+            if line and not (self._torch.cuda.is_available() and self._torch.cuda.is_initialized()):
+                low = any(dtype == "c10::BFloat16" for row in line["work"] for dtype, _ in row[1])
+                line["peaks"] = measure_cpu(self._torch, low=low)
+            return line
+        except Exception as error:
+            return {"missing": f"{type(error).__name__}: {error}"[:200]}
 
 
 def summarise(profiled: Any) -> dict[str, Any]:
@@ -68,18 +71,22 @@ def summarise(profiled: Any) -> dict[str, Any]:
     operator_spans: list[tuple[float, float]] = []
     host_names: set[str] = set()
     device_events = []
+    optimizer: dict[str, list[tuple[float, float]]] = {"host": [], "device": []}
     for event in profiled:
+        if event.name.startswith("Optimizer.step"):
+            where = "host" if event.device_type.name == "CPU" else "device"
+            optimizer[where].append((event.time_range.start, event.time_range.end))
         if event.device_type.name != "CPU":
             device_events.append(event)
             continue
         host_names.add(event.name)
-        if event.name.startswith(_NOT_WORK):
+        if event.name.startswith(RANGES):
             continue
         _add(operators, event.name, event.self_cpu_time_total / 1e6)
         operator_spans.append((event.time_range.start, event.time_range.end))
     for event in device_events:
-        if event.name in host_names:
-            continue  # a range of the host's, drawn on the device's time line
+        if drawn_there(event.name, host_names):
+            continue
         start, end = event.time_range.start, event.time_range.end
         _add(kernels, event.name, (end - start) / 1e6)
         kernel_spans.append((start, end))
@@ -92,6 +99,8 @@ def summarise(profiled: Any) -> dict[str, Any]:
         "operators": _most(operators),
         "device_busy_seconds": busy / 1e6,
         "kernel_count": count,
+        "optimizer_host_seconds": union(optimizer["host"]) / 1e6,
+        "optimizer_device_seconds": union(optimizer["device"]) / 1e6,
     }
 
 

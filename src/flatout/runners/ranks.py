@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flatout.trial import Block, Gradients, Profile
+from flatout.trial import Block, Gradients, Profile, Work
 from flatout.workload import Discovery, Unit
 
 _Noun = TypeVar("_Noun")
@@ -153,6 +153,7 @@ class Ranks:
         values = _numbers(event)
         for name in ("kernels", "operators"):
             values[name] = tuple((str(row[0]), int(row[1]), float(row[2])) for row in event.get(name) or ())
+        values["work"] = tuple(map(_work, event.get("work") or ()))
         return _noun(Profile, values)
 
     def evidence(self) -> dict[str, dict[str, object]]:
@@ -170,6 +171,19 @@ class Ranks:
 
     def most(self, name: str) -> int:
         return max((int(block.get(name) or 0) for block in self.all("block")), default=0)
+
+
+def _work(row: list[Any]) -> Work:
+    name, inputs, numbers, calls, seconds, launches, kernels = row
+    return Work(
+        operator=str(name),
+        inputs=tuple((str(dtype), tuple(map(int, shape))) for dtype, shape in inputs),
+        numbers=tuple(tuple(map(int, one)) for one in numbers),
+        calls=int(calls),
+        seconds=float(seconds),
+        launches=int(launches),
+        kernels=tuple((str(kernel), float(spent)) for kernel, spent in kernels),
+    )
 
 
 def _noun(kind: type[_Noun], values: dict[str, Any]) -> _Noun:
