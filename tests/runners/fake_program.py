@@ -5,10 +5,12 @@ fake_program.py SRC [--option[=value] ...]
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +49,7 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
         run(spec, emit, options)
         return
     control = Control(str(folder / "control"))
+    emit("holds", pid=os.getpid())
     length = float(options.get("seconds", "0.002"))
     most = int(options.get("steps", "1000000"))
     taken, first, times = 0, 1, []
@@ -56,6 +59,8 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
             emit("end", reason="refused", steps=0)
             sys.exit(23)
         emit("active", technique=technique["name"], active=True, evidence={"ran": True})
+    if "lock" in options:
+        lock_now_and_then(options["lock"])
     while taken < most:
         began = time.perf_counter()
         time.sleep(length)
@@ -96,6 +101,18 @@ def play(spec: Spec, rank: int, options: dict[str, str]) -> None:
         emit("block", first_step=first, steps=len(times), step_seconds=[None, *times[1:]], losses=[],
              loader_wait_seconds=0.0, agent_seconds=0.0, peak_bytes=0, wall_seconds=sum(times))  # fmt: skip
     emit("end", reason="own end", steps=taken)
+
+
+def lock_now_and_then(path: str) -> None:
+    """A thread of the program's own takes a lock that all trials share, and keeps it for a while."""
+    file = Path(path).open("a")  # noqa: SIM115
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+    def let_go() -> None:
+        time.sleep(0.3)
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+    threading.Thread(target=let_go, daemon=True).start()
 
 
 def run(spec: Spec, emit: Callable[..., None], options: dict[str, str]) -> None:

@@ -29,6 +29,8 @@ class Hold:
         self.profiler: Any = None
         if training.spec.mode == "trial":
             self.control = Control(os.path.join(training.spec.trial_dir, "control"))
+            if self.follows:
+                self.guest.emit({"event": "holds", "pid": os.getpid()})
 
     def step_ended(self, taken: int) -> None:
         control = self.control
@@ -51,6 +53,7 @@ class Hold:
         self.training.held_ns += time.perf_counter_ns() - start
         block = self.training.block
         block.after_hold = True
+        block.held_still = control.still
         block.wall_start = time.perf_counter()
 
     def _wait(self, control: Control, taken: int) -> None:

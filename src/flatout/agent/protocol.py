@@ -40,6 +40,8 @@ PROFILE = 2
 """Profile the next granted step with torch.profiler, then report it as a ``profile`` event."""
 
 EVENTS = {
+    "holds": "pid (as the program's own namespace counts): this training process will hold at the end of "
+    "steps, and may be stopped there with all that it has started",
     "discovered": "once, when steps are understood: step_unit 'optimizer' or 'backward', anchor "
     "(index of the optimiser, by order of its first step, whose step ends a step of the program), "
     "optimizers, "
@@ -55,7 +57,7 @@ EVENTS = {
     "active": "technique, active (bool), evidence (dict): once, after the first steps or at the end",
     "guard": "reference saved, or compared: see agent/gradients.py",
     "profile": "one step: kernels and operators by name with count and seconds, device_busy_seconds, "
-    "wall_seconds",
+    "wall_seconds; work, gaps, span_seconds and (on a CPU) peaks: see agent/timeline.py",
     "watch": "in a real run: step, what (nan_loss, frozen_parameter, ...), detail",
     "end": "reason, steps: the last line of a training process that ends in an orderly way",
 }
@@ -128,8 +130,8 @@ class Spec:
 class Control:
     """The mapped control block.
 
-    Layout, native int64: [0] granted steps, [1] command, [64 + r] steps taken by rank r, of at most
-    448. Each side writes only its own words, and an aligned 8-byte store
+    Layout, native int64: [0] granted steps, [1] command, [2] held still, [64 + r] steps taken by rank r,
+    of at most 448. Each side writes only its own words, and an aligned 8-byte store
     is atomic on every machine that torch runs on, so no lock is needed.
     """
 
@@ -161,6 +163,16 @@ class Control:
     @command.setter
     def command(self, value: int) -> None:
         self._words[1] = value
+
+    @property
+    def still(self) -> bool:
+        """In the hold that the latest grant ended, the process and all below it were stopped: nothing was
+        prefetched."""
+        return bool(self._words[2])
+
+    @still.setter
+    def still(self, value: bool) -> None:
+        self._words[2] = int(value)
 
     def steps_of(self, rank: int) -> int:
         return self._words[64 + rank]

@@ -49,9 +49,14 @@ class Clock:
         return float(start.elapsed_time(end)) / 1000.0
 
     def wait(self) -> None:
-        """Until the device has done all that was asked of it."""
-        if self._torch.cuda.is_available() and self._torch.cuda.is_initialized():
-            self._torch.cuda.synchronize()
+        """Until every device that this process uses has done all that was asked of it."""
+        cuda = self._torch.cuda
+        if cuda.is_available() and cuda.is_initialized():
+            cuda.synchronize()
+            for device in range(cuda.device_count()):
+                # asking a device for which there is no context yet would make one
+                if device != cuda.current_device() and cuda.memory_reserved(device):
+                    cuda.synchronize(device)
 
 
 class Loss:
@@ -77,6 +82,8 @@ class Block:
         self.first_step = first_step
         self.after_hold = False
         """False in the first block, which begins with the program itself."""
+        self.held_still = False
+        """Its workers and threads were stopped in the hold before it, and prepared nothing meanwhile."""
         self.ends: list[Any] = []
         self.waits: list[float] = []
         """Seconds waited for loaders inside each step."""
@@ -117,7 +124,7 @@ class Block:
         seconds: list[float | None] = []
         for place, end in enumerate(self.ends):
             seconds.append(None if place == 0 else self.clock.seconds(self.ends[place - 1], end))
-        if not seconds or not self.after_hold:
+        if not seconds or not self.after_hold or self.held_still:
             return seconds
         per_step = max(1.0, self.batches / len(seconds))
         prepared = 1 + int(-(-prefetched_batches // per_step))

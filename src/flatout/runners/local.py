@@ -71,6 +71,7 @@ class LocalRunner:
         for left in self.trials.glob("*/redirected"):
             scratch.remove(str(left))
         self._sessions: list[LocalSession] = []
+        self._may_stop = True
         atexit.register(self.close)
 
     @property
@@ -105,6 +106,30 @@ class LocalRunner:
             weaker.why_not[way.name] = reason
         tell(f"isolation by {way.name} does not hold: {reason}; using {self.way.name}")
         return True
+
+    @property
+    def stops_idle(self) -> bool:
+        """A process that holds is stopped while another one takes steps, with all that it has started."""
+        return self._may_stop
+
+    def turn_of(self, session: LocalSession) -> None:
+        """Before ``session`` takes steps: every other one that holds is stopped."""
+        for other in self._sessions:
+            if other is not session and self._may_stop:
+                self._may_stop = other.keep_still()
+
+    def let_others_go_on(self, session: LocalSession) -> None:
+        """``session`` may be waiting for something that another one holds, such as the lock of a file."""
+        for other in self._sessions:
+            if other is not session:
+                other.go_on_holding()
+
+    def never_stop(self, tell: Callable[[str], None]) -> None:
+        """Two of the program's processes wait for each other when one is stopped: they only hold from now
+        on."""
+        if self._may_stop:
+            self._may_stop = False
+            tell("it waited for a process that was stopped while it held: none is stopped from now on")
 
     def forget(self, session: LocalSession) -> None:
         """It has ended, and there is nothing left to end."""

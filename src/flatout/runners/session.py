@@ -26,6 +26,7 @@ from flatout.runners.conclusions import Seen
 from flatout.runners.endings import Ending
 from flatout.runners.entrances import AGENT_FOLDER, agent_environment, cache_environment, pth_text
 from flatout.runners.ranks import Ranks
+from flatout.runners.still import PATIENCE_SECONDS, SOON_SECONDS, Still
 from flatout.trial import Block, Outcome, Profile, State
 from flatout.workload import Discovery
 
@@ -65,6 +66,9 @@ class LocalSession:
         self._progress: tuple[int, ...] = ()
         self._oom_kills = processes.oom_kills()
         self._notes: list[str] = []
+        self._still = Still()
+        self._seconds_a_step = 0.0
+        """Of the latest steps waited for, as seen from here: when to look for the next ones."""
 
     # -- starting
 
@@ -95,6 +99,7 @@ class LocalSession:
         self._started = self._progress_at = time.monotonic()
         self._first_step_at = None
         self._progress = ()
+        self._still = Still()
         self._supervised = Supervised(self._start(spec_path, redirect_dir))
         answer = self._supervised.wait_until_started()
         ready = self._supervised.said("ready")
@@ -197,16 +202,14 @@ class LocalSession:
     def advance(self, steps: int) -> Block:
         self._alive()
         first = self._reported + 1
-        self._granted += steps
-        self._control_block.granted = self._granted
+        self._grant(steps)
         self._wait_until(self._granted)
         return self._take(first, self._granted)
 
     def profile(self) -> Profile | None:
         self._alive()
         self._control_block.command = PROFILE
-        self._granted += 1
-        self._control_block.granted = self._granted
+        self._grant(1)
         self._wait_until(self._granted)
         self._control_block.command = RUN
         self._take(self._granted, self._granted)
@@ -221,6 +224,7 @@ class LocalSession:
     def stop(self) -> Outcome:
         if self._ended is None:
             self._control_block.command = STOP
+            self._still.go_on()
             deadline = time.monotonic() + _STOP_SECONDS
             while time.monotonic() < deadline and not self._program_over():
                 self._look(0.02)
@@ -237,6 +241,32 @@ class LocalSession:
         if self._ended is None:
             self._ended = self._outcome(State.FAILED, Ending(error="", reason="killed"))
         self._release()
+
+    # -- turns
+
+    def _grant(self, steps: int) -> None:
+        """More steps for this program; every other one of the runner's is stopped meanwhile."""
+        self._runner.turn_of(self)
+        control = self._control_block
+        control.still = bool(self._still)
+        self._granted += steps
+        control.granted = self._granted
+        self._still.go_on()
+
+    def keep_still(self) -> bool:
+        """Stop the program where it holds, if it does; it goes on at its next grant. False where that is
+        not possible."""
+        if self._ended is not None or self._control is None or self._still or not self._granted:
+            return True
+        taken = self._taken()
+        holding = {int(event["pid"]) for event in self.ranks.all("holds")}
+        if min(taken) >= self._granted and len(holding) >= len(taken):
+            self._still.stop(self._process.pid, holding)
+        return self._still.possible
+
+    def go_on_holding(self) -> None:
+        """Let a stopped program live on where it holds."""
+        self._still.go_on()
 
     # -- waiting
 
@@ -263,28 +293,40 @@ class LocalSession:
 
         A program that ends after some of the steps is left to ``_take``.
         """
-        pause, longest = _POLL_SECONDS
-        self._progress_at = time.monotonic()
+        shortest, longest = _POLL_SECONDS
+        pause = shortest
+        began = self._progress_at = time.monotonic()
+        steps = step - min(self._taken())
+        due = began + steps * self._seconds_a_step
+        let_go_at: float | None = None
         while True:
             taken = self._taken()
             if self._first_step_at is None and max(taken) > 0:
                 self._first_step_at = time.monotonic()
+            if taken != self._progress:
+                self._progress, self._progress_at = taken, time.monotonic()
+                if let_go_at is not None and self._progress_at - let_go_at < SOON_SECONDS:
+                    self._runner.never_stop(self._tell)
             if min(taken) >= step:
                 # the ranks' lines are written before their words
                 self.ranks.read()
                 if min(self._taken()) >= step:
+                    self._seconds_a_step = (time.monotonic() - began) / max(1, steps)
                     return
-            if taken != self._progress:
-                self._progress, self._progress_at = taken, time.monotonic()
             self._look(pause)
             if self._program_over() or self.ranks.first("end") is not None:
                 if not self._own_end():
                     return
                 self._progress_at = time.monotonic()
+            if let_go_at is None and time.monotonic() - self._progress_at > PATIENCE_SECONDS:
+                let_go_at = time.monotonic()
+                self._runner.let_others_go_on(self)
             limit = self._request.step_limit_seconds
             if time.monotonic() - self._progress_at > limit:
                 self._fail(conclusions.hang(self._seen(max(self._taken())), limit))
-            pause = min(pause * 1.3, longest)
+            # closely about when it is due: what it prefetches before it is seen to hold is little then
+            left = due - time.monotonic()
+            pause = min(longest, max(shortest, left / 3) if left > 0 else pause * 1.3)
 
     def _look(self, seconds: float) -> None:
         """Wait a little; hear the supervisor, the ranks and the memory."""

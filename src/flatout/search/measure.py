@@ -93,10 +93,13 @@ def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
 
 
 def settle_steps(bench: Bench) -> int:
-    """Steps to throw away before a block: what loader workers prepared while the process held still.
+    """Steps to throw away before a block: what loader workers prepared while the process held.
 
-    Only where the loader matters; else the time is better spent on measuring.
+    Only where the loader matters; else the time is better spent on measuring. None where the runner stops
+    the one that holds with all its workers: nothing is prepared then.
     """
+    if getattr(bench.runner, "stops_idle", False):
+        return 0
     assert bench.baseline is not None
     assert bench.discovery is not None
     wait = bench.baseline.loader_wait_seconds_per_step
