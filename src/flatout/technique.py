@@ -26,6 +26,15 @@ class Effect(StrEnum):
     RECIPE = "recipe"
 
 
+class Part(StrEnum):
+    """What of a step a technique can shorten, from all of it to little."""
+
+    STEP = "the whole step but the wait for data"
+    KERNELS = "the kernels"
+    PRODUCTS = "the kernels of products and convolutions"
+    OPTIMIZER = "the optimiser's step"
+
+
 class Technique(Protocol):
     """What every declaration offers. ``techniques/__init__.py`` lists them in order of application."""
 
@@ -36,8 +45,20 @@ class Technique(Protocol):
     claimed: ClassVar[str]
     """What guides say that it gives, word for word in our words, for the column beside the measured."""
     slot: ClassVar[str]
-    """Two techniques of one slot exclude each other (``precision``, ``attention``, ...)."""
+    """Alternatives: of the techniques of one slot (``attention``, ``compiler``, ...) a plan has at most
+    one."""
 
+    after: ClassVar[tuple[str, ...]]
+    """Names of techniques that are applied before it where a plan has both."""
+    excludes: ClassVar[Mapping[str, str]]
+    """Name of a technique of another slot that cannot be in one plan with it -> why not. Said by one of
+    the two is enough."""
+    expected: ClassVar[float]
+    """How many times faster a step gets on a GPU in the common case. Orders candidates that were not
+    screened; nothing is believed of it."""
+    shortens: ClassVar[Part]
+    """The part of a step that it can shorten at most. What it cannot gain is read from the baseline's
+    profile: see search/bounds.py."""
     accepts: ClassVar[Mapping[str, type]]
     """Name -> kind of each setting that its act knows; a plan with another one is refused."""
 

@@ -29,11 +29,15 @@ INTERPRETER = Interpreter(
     executable="/usr/bin/python3", version="3.12.1", site_packages=(), torch_version="2.13.0"
 )
 PLANTED = {
-    "tf32": MockTechnique(factor=0.6, effect=Effect.APPROXIMATE, slot="precision", gradients_db=45.0),
-    "bf16": MockTechnique(factor=0.4, effect=Effect.APPROXIMATE, slot="precision", gradients_db=25.0),
-    "sdpa": MockTechnique(factor=0.8, gradients_db=80.0),
-    "compile": MockTechnique(factor=0.7, gradients_db=90.0, start_seconds=20.0),
-    "fused_optimizer": MockTechnique(factor=0.95, gradients_db=None),
+    "tf32": MockTechnique(
+        factor=0.6, effect=Effect.APPROXIMATE, slot="precision", gradients_db=45.0, expected=2.0
+    ),
+    "bf16": MockTechnique(
+        factor=0.4, effect=Effect.APPROXIMATE, slot="precision", gradients_db=25.0, expected=2.5
+    ),
+    "sdpa": MockTechnique(factor=0.8, gradients_db=80.0, expected=1.5),
+    "compile": MockTechnique(factor=0.7, gradients_db=90.0, start_seconds=20.0, expected=1.4),
+    "fused_optimizer": MockTechnique(factor=0.95, gradients_db=None, expected=1.03),
 }
 
 

@@ -12,15 +12,17 @@ import pytest
 import flatout.agent.acts
 from flatout.errors import PlanError
 from flatout.plan import Choice
-from flatout.technique import Effect
-from flatout.techniques import HEADINGS, ORDER, TECHNIQUES, make_plan, training
+from flatout.technique import Effect, Part
+from flatout.techniques import HEADINGS, TECHNIQUES, make_plan, training
 from flatout.techniques.training.tf32 import Tf32
 
+ORDER = ("tf32", "bf16", "sdpa", "compile", "fused_optimizer")
 
-def test_every_file_is_found_and_has_a_place():
+
+def test_every_file_is_found_and_they_are_in_order_of_application():
     files = {path.stem for path in Path(training.__path__[0]).glob("*.py")} - {"__init__"}
-    assert {technique.name for technique in TECHNIQUES} == files == set(ORDER)
-    assert [technique.name for technique in TECHNIQUES] == list(ORDER)
+    assert {technique.name for technique in TECHNIQUES} == files
+    assert tuple(technique.name for technique in TECHNIQUES) == ORDER
 
 
 @pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda t: t.name)
@@ -36,6 +38,8 @@ def test_each_is_frozen_and_complete(technique):
     assert dataclasses.is_dataclass(technique) and type(technique).__dataclass_params__.frozen
     assert isinstance(technique.effect, Effect)
     assert technique.title and technique.claimed and technique.slot
+    assert technique.expected > 1.0
+    assert isinstance(technique.shortens, Part)
 
 
 @pytest.mark.parametrize("technique", TECHNIQUES, ids=lambda t: t.name)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from flatout.renderers.terminal import painter
 from flatout.renderers.text import table, wrap
 from flatout.technique import Technique
-from flatout.techniques import HEADINGS
+from flatout.techniques import HEADINGS, TECHNIQUES
+from flatout.techniques.order import excluded_by
 
 _HEADING = re.compile(rf"\*{{0,2}}({'|'.join(HEADINGS)})\*{{0,2}}[.:]?\*{{0,2}}\s*(.*)")
 
@@ -38,14 +39,29 @@ def _trimmed(lines: list[str]) -> list[str]:
     return text.splitlines()
 
 
-def render_manual(technique: Technique, *, colour: bool = False) -> str:
-    """A manual page for a terminal."""
+def company(technique: Technique, catalogue: Sequence[Technique]) -> list[tuple[str, str]]:
+    """How it goes together with the others: (word, text) pairs, none where there is nothing to say."""
+    excluded = excluded_by(technique, {other.name: other for other in catalogue})
+    rows = []
+    if technique.after:
+        rows.append(("applied after", ", ".join(technique.after)))
+    if excluded:
+        rows.append(("not with", "; ".join(f"{name} ({why})" for name, why in excluded.items())))
+    return rows
+
+
+def render_manual(
+    technique: Technique, *, colour: bool = False, catalogue: Sequence[Technique] = TECHNIQUES
+) -> str:
+    """A manual page for a terminal. ``catalogue``: the others that it may be put together with."""
     paint = painter(colour)
     summary, sections = read_manual(technique)
     facts = [
         ("  effect", str(technique.effect)),
         ("  guides claim", technique.claimed),
         ("  slot", f"{technique.slot}: one technique of a slot at a time"),
+        *((f"  {word}", text) for word, text in company(technique, catalogue)),
+        ("  can shorten", str(technique.shortens)),
     ]
     lines = [f"{paint(technique.name, 'bold')}: {technique.title}", ""]
     lines += [*wrap(summary, 100, first="  ", indent="  "), "", *table(facts)]
@@ -67,6 +83,8 @@ def render_manual_markdown(technique: Technique) -> str:
         "",
         f"- **effect on the numbers**: {technique.effect}",
         f"- **what guides claim**: {technique.claimed}",
+        *(f"- **{word}**: {text}" for word, text in company(technique, TECHNIQUES)),
+        f"- **can shorten**: {technique.shortens}",
     ]
     for heading in HEADINGS:
         lines += ["", f"## {heading}", "", *_fenced(sections[heading])]

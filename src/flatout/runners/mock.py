@@ -17,7 +17,7 @@ from typing import Any, cast
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
 from flatout.runners import Request, SessionEnded
-from flatout.technique import Effect, Technique
+from flatout.technique import Effect, Part, Technique
 from flatout.trial import Block, Gradients, Outcome, Profile, State
 from flatout.workload import Discovery, Unit
 
@@ -60,6 +60,10 @@ class MockTechnique:
     nan_loss_from: int | None = None
     recompiles_per_step: float = 0.0
     settings: dict[str, object] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+    excludes: dict[str, str] = field(default_factory=dict)
+    expected: float = 1.0
+    shortens: Part = Part.STEP
     variant_factor: float | None = None
     """Factor with ``dynamic=True`` among the settings, which also ends the recompiling."""
 
@@ -118,6 +122,10 @@ class MockDeclaration:
         self.effect = mock.effect
         self.claimed = "as much as you like"
         self.slot = mock.slot or name
+        self.after = mock.after
+        self.excludes = mock.excludes
+        self.expected = mock.expected
+        self.shortens = mock.shortens
         self.accepts = {key: type(value) for key, value in mock.settings.items()} | {"dynamic": bool}
         self._mock = mock
 

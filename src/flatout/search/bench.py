@@ -17,10 +17,12 @@ from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
 from flatout.runners import Request, Runner, Session, SessionEnded
+from flatout.search.bounds import Bound, bound_of
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
 from flatout.surroundings import Reading, Usual, Watcher
 from flatout.technique import Technique
+from flatout.techniques.order import conflict, in_order
 from flatout.trial import Block, Gradients, Outcome, Profile, State, Trial, Verdict
 from flatout.workload import Discovery
 
@@ -192,7 +194,8 @@ class Bench:
         self.host = host
         self.interpreter = interpreter
         self.options = options
-        self.catalogue = {technique.name: technique for technique in catalogue}
+        self.catalogue = {technique.name: technique for technique in in_order(catalogue)}
+        """In order of application."""
         self.clock = clock
         self.unix_time = unix_time
         self._tell = tell
@@ -390,18 +393,30 @@ class Bench:
     def technique(self, name: str) -> Technique:
         return self.catalogue[name]
 
+    def bound(self, name: str, step_seconds: float) -> Bound | None:
+        """The most that a technique can gain on top of a plan whose step takes ``step_seconds``."""
+        if self.baseline is None:
+            return None
+        return bound_of(
+            self.technique(name),
+            baseline=self.baseline,
+            host=self.host,
+            usual_seconds=self.baseline_step_seconds,
+            step_seconds=step_seconds,
+        )
+
     def plan_of(self, choices: Sequence[Choice]) -> Plan:
         """A plan in the catalogue's order of application."""
         order = {name: index for index, name in enumerate(self.catalogue)}
         return Plan(choices=tuple(sorted(choices, key=lambda choice: order[choice.name])))
 
     def with_choice(self, plan: Plan, choice: Choice) -> Plan:
-        """``plan`` with ``choice``, which takes the place of any technique of its slot."""
-        slot = self.technique(choice.name).slot
+        """``plan`` with ``choice``, which takes the place of whatever excludes it."""
+        mine = self.technique(choice.name)
         others = [
             other
             for other in plan.choices
-            if other.name != choice.name and (not slot or self.technique(other.name).slot != slot)
+            if other.name != choice.name and conflict(mine, self.technique(other.name)) is None
         ]
         return self.plan_of([*others, choice])
 

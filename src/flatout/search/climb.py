@@ -19,9 +19,6 @@ from flatout.search.screen import Screened
 from flatout.search.standing import Standing
 from flatout.trial import Call, Outcome, State, Verdict
 
-PRIOR_GAIN = {"bf16": 2.5, "tf32": 2.0, "sdpa": 1.5, "compile": 1.4, "fused_optimizer": 1.03}
-"""What orders candidates that were not screened: precision, attention, compile, optimiser, as they gain
-on a GPU in the common case. Orders only; nothing is believed of it."""
 SECOND_LOOK_BELOW = 0.03
 """A gain under this must show in two pairs of processes: two unchanged ones can differ by as much."""
 PAIRS_ESTIMATED = 8
@@ -378,11 +375,14 @@ def note_decision(
     bench.say(f"{choice}: {standing}: {reason}", milestone=True)
 
 
-def expected_gain(name: str, screened: Screened | None) -> float:
-    """What orders the climb: the screened ratio where there is one."""
+def expected_gain(bench: Bench, name: str, screened: Screened | None) -> float:
+    """What orders the climb: the screened ratio where there is one, else what is usual of the technique,
+    as far as its bound allows."""
     if screened is not None and screened.ratio is not None:
         return screened.ratio
-    return PRIOR_GAIN.get(name, 1.0)
+    expected = bench.technique(name).expected
+    bound = bench.bound(name, bench.baseline_step_seconds)
+    return expected if bound is None else min(expected, bound.at_most)
 
 
 def _no_gain(verdict: Verdict) -> str:

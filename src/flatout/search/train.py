@@ -30,6 +30,7 @@ from flatout.search.shares import measure_shares
 from flatout.search.standing import Standing
 from flatout.surroundings import Watcher
 from flatout.technique import Technique
+from flatout.techniques.order import conflict
 from flatout.trial import Call
 from flatout.workload import Workload
 
@@ -205,11 +206,12 @@ def _candidates(bench: Bench) -> list[Choice]:
             standing, reason = Standing.UNFIT, unfit
         bench.skip(f"skip:{technique.name}", plan, f"{standing}: {reason}")
         note_decision(bench, choice, standing, reason)
-    return sorted(choices, key=lambda choice: -expected_gain(choice.name, None))
+    return sorted(choices, key=lambda choice: -expected_gain(bench, choice.name, None))
 
 
 def _to_screen(bench: Bench, climb: Climb, choices: list[Choice]) -> set[str]:
     """Names worth screening within the budget: all, all but those dear to start, or none."""
+    choices = [choice for choice in choices if _cannot_gain(bench, climb, choice) is None]
     if len(choices) < 2:
         return set()
     step = bench.baseline_step_seconds
@@ -243,7 +245,7 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> list[Choic
             continue
         note_decision(bench, choice, screened.fault.standing, screened.fault.reason)
         going_on += _alternatives(bench, choice, screened.fault)
-    going_on.sort(key=lambda choice: -expected_gain(choice.name, climb.screened.get(choice.name)))
+    going_on.sort(key=lambda choice: -expected_gain(bench, choice.name, climb.screened.get(choice.name)))
     needed = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in going_on)
     if needed <= bench.left() - climb.final_seconds():
         # what is dear to start goes last: every plan with it pays its start again. Not where time is
@@ -284,24 +286,53 @@ def _alternatives(bench: Bench, choice: Choice, fault: Fault | None) -> list[Cho
     return [Choice(name=choice.name, settings=one) for one in settings if one != choice.settings]
 
 
+def _cannot_gain(bench: Bench, climb: Climb, choice: Choice) -> str | None:
+    """Why a candidate cannot gain what matters on top of the best plan so far, or None."""
+    bound = bench.bound(choice.name, climb.best_step_seconds())
+    if bound is None or bound.at_most >= 1.0 + bench.options.gain_that_matters:
+        return None
+    return bound.reason
+
+
 def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
     bench.phase = Phase.CLIMBING
+    bounded: list[Choice] = []
     climb.waiting = list(choices)
     while climb.waiting:
-        _climb_one(bench, climb, climb.waiting.pop(0))
-    for name in [choice.name for choice in choices]:
-        decision = climb.decided.get(name)
-        if (
-            decision is not None
-            and decision.standing is Standing.NO_GAIN
-            and decision.call in (Call.SAME, Call.UNKNOWN)
-            and len(climb.best.plan.choices) > decision.grown_since
-            and _rival(bench, climb, decision.choice) is None
-            and climb.candidate_seconds(bench.with_choice(climb.best.plan, decision.choice), None)
-            <= RETRY_SHARE * bench.options.budget_seconds
-        ):
-            bench.say(f"{name} once more, on top of {climb.best.plan.key}")
-            climb.try_candidate(decision.choice)
+        choice = climb.waiting.pop(0)
+        reason = _cannot_gain(bench, climb, choice)
+        if reason is None:
+            _climb_one(bench, climb, choice)
+        else:
+            bounded.append(choice)
+            note_decision(bench, choice, Standing.NO_GAIN, f"not tried: it can gain {reason}")
+    for choice in bounded:
+        # the rest of the step has become shorter since
+        if _cannot_gain(bench, climb, choice) is None:
+            _climb_one(bench, climb, choice)
+    for choice in choices:
+        if _worth_another(bench, climb, choice.name):
+            bench.say(f"{choice.name} once more, on top of {climb.best.plan.key}")
+            climb.try_candidate(climb.decided[choice.name].choice)
+
+
+def _worth_another(bench: Bench, climb: Climb, name: str) -> bool:
+    """Whether one that was rejected on a smaller plan may be tried on the one that has grown since, once,
+    for a small part of the budget."""
+    decision = climb.decided.get(name)
+    if (
+        decision is None
+        or decision.standing is not Standing.NO_GAIN
+        or decision.call not in (Call.SAME, Call.UNKNOWN, Call.WORSE)
+        or len(climb.best.plan.choices) <= decision.grown_since
+    ):
+        return False
+    seconds = climb.candidate_seconds(bench.with_choice(climb.best.plan, decision.choice), None)
+    return (
+        _rival(bench, climb, decision.choice) is None
+        and _cannot_gain(bench, climb, decision.choice) is None
+        and seconds <= RETRY_SHARE * bench.options.budget_seconds
+    )
 
 
 def _climb_one(bench: Bench, climb: Climb, choice: Choice) -> None:
@@ -316,11 +347,12 @@ def _climb_one(bench: Bench, climb: Climb, choice: Choice) -> None:
 
 
 def _rival(bench: Bench, climb: Climb, choice: Choice) -> str | None:
-    """Why a candidate need not be tried in place of the one that holds its slot."""
-    slot = bench.technique(choice.name).slot
+    """Why a candidate need not be tried in place of one that excludes it."""
+    technique = bench.technique(choice.name)
     mine = climb.screened.get(choice.name)
     for other in climb.best.plan.names:
-        if other == choice.name or not slot or bench.technique(other).slot != slot:
+        why = conflict(technique, bench.technique(other))
+        if why is None:
             continue
         theirs = climb.screened.get(other)
         ours_ratio = mine.ratio if mine is not None else None
@@ -331,5 +363,5 @@ def _rival(bench: Bench, climb: Climb, choice: Choice) -> str | None:
                 if ours_ratio is not None and their_ratio is not None
                 else ""
             )
-            return f"{other} has its place, and one excludes the other{numbers}"
+            return f"{other} has its place, and one excludes the other ({why}){numbers}"
     return None

@@ -14,10 +14,7 @@ from flatout.errors import PlanError
 from flatout.plan import Choice, Plan
 from flatout.technique import Technique
 from flatout.techniques import training
-
-ORDER = ("tf32", "bf16", "sdpa", "compile", "fused_optimizer")
-"""Order of application, outermost around the training call first: autocast is entered outside the
-compiled call, and attention is rewritten before the graph is compiled."""
+from flatout.techniques.order import check, conflict, in_order
 
 HEADINGS = ("What it does", "When it pays", "What it changes", "By hand", "Sources")
 """Of every manual page, in this order."""
@@ -26,19 +23,18 @@ HEADINGS = ("What it does", "When it pays", "What it changes", "By hand", "Sourc
 def discover() -> tuple[Technique, ...]:
     """Every ``TECHNIQUE`` of the modules in ``techniques/training``, in order of application.
 
-    ``LookupError`` for a module without one, without a place in ``ORDER``, or with another name.
+    ``LookupError`` for a module without one or with another name, and for orders and conflicts that
+    contradict each other (order.py).
     """
-    found: dict[str, Technique] = {}
+    found: list[Technique] = []
     for entry in pkgutil.iter_modules(training.__path__):
         module = importlib.import_module(f"{training.__name__}.{entry.name}")
         technique: Technique | None = getattr(module, "TECHNIQUE", None)
-        if technique is None or technique.name != entry.name or entry.name not in ORDER:
-            raise LookupError(
-                f"techniques/training/{entry.name}.py needs a TECHNIQUE named {entry.name!r} "
-                "and a place in techniques.ORDER"
-            )
-        found[entry.name] = technique
-    return tuple(found[name] for name in ORDER if name in found)
+        if technique is None or technique.name != entry.name:
+            raise LookupError(f"techniques/training/{entry.name}.py needs a TECHNIQUE named {entry.name!r}")
+        found.append(technique)
+    check(found)
+    return in_order(found)
 
 
 TECHNIQUES: tuple[Technique, ...] = discover()
@@ -72,22 +68,24 @@ def _check_settings(choice: Choice, technique: Technique) -> None:
 def make_plan(choices: Iterable[str | Choice], techniques: Sequence[Technique] | None = None) -> Plan:
     """A plan of these techniques in order of application.
 
-    Raises PlanError for an unknown name or setting, a name given twice, or two techniques of one slot.
+    Raises PlanError for an unknown name or setting, a name given twice, or two techniques that exclude
+    each other.
     """
     known = list(TECHNIQUES if techniques is None else techniques)
     listed = [Choice(name=choice) if isinstance(choice, str) else choice for choice in choices]
-    slots: dict[str, str] = {}
+    chosen: dict[str, Technique] = {}
     for choice in listed:
         technique = technique_named(choice.name, known)
         _check_settings(choice, technique)
-        taken = slots.get(technique.slot)
-        if taken == choice.name:
+        if choice.name in chosen:
             raise PlanError(f"{choice.name} is listed twice", hint="Keep one of the two.")
-        if taken is not None:
-            raise PlanError(
-                f"{taken} and {choice.name} exclude each other: both set the {technique.slot}",
-                hint=f"Leave one of them out, as with `--without {choice.name}`.",
-            )
-        slots[technique.slot] = choice.name
-    place = {technique.name: index for index, technique in enumerate(known)}
+        for other in chosen.values():
+            why = conflict(other, technique)
+            if why is not None:
+                raise PlanError(
+                    f"{other.name} and {choice.name} exclude each other: {why}",
+                    hint=f"Leave one of them out, as with `--without {choice.name}`.",
+                )
+        chosen[choice.name] = technique
+    place = {technique.name: index for index, technique in enumerate(in_order(known))}
     return Plan(choices=tuple(sorted(listed, key=lambda choice: place[choice.name])))

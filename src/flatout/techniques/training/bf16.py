@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
-from flatout.technique import Effect, Technique
+from flatout.technique import Effect, Part, Technique
 from flatout.techniques import fitness
 from flatout.workload import Discovery
 
@@ -55,6 +55,11 @@ class Bf16:
     effect: ClassVar[Effect] = Effect.APPROXIMATE
     claimed: ClassVar[str] = "2-3x over FP32"
     slot: ClassVar[str] = "autocast"
+    after: ClassVar[tuple[str, ...]] = ("tf32",)
+    """The mode of float32 products first, then the region that overrides it."""
+    excludes: ClassVar[Mapping[str, str]] = {}
+    expected: ClassVar[float] = 2.5
+    shortens: ClassVar[Part] = Part.KERNELS
     accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
-from flatout.technique import Effect, Technique
+from flatout.technique import Effect, Part, Technique
 from flatout.techniques import fitness
 from flatout.workload import Discovery
 
@@ -57,6 +57,11 @@ class Compile:
     effect: ClassVar[Effect] = Effect.REDRAW
     claimed: ClassVar[str] = "1.2-2x: fusion, fewer launches"
     slot: ClassVar[str] = "compiler"
+    after: ClassVar[tuple[str, ...]] = ("bf16", "sdpa", "tf32")
+    """What is compiled is the call as precision and attention have left it."""
+    excludes: ClassVar[Mapping[str, str]] = {}
+    expected: ClassVar[float] = 1.4
+    shortens: ClassVar[Part] = Part.STEP
     accepts: ClassVar[Mapping[str, type]] = {"dynamic": bool}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:

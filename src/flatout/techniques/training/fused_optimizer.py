@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
-from flatout.technique import Effect, Technique
+from flatout.technique import Effect, Part, Technique
 from flatout.techniques import fitness
 from flatout.workload import Discovery
 
@@ -49,6 +49,11 @@ class FusedOptimizer:
     effect: ClassVar[Effect] = Effect.ROUNDING
     claimed: ClassVar[str] = "5-15 % fewer kernels"
     slot: ClassVar[str] = "optimiser step"
+    after: ClassVar[tuple[str, ...]] = ("compile",)
+    """The optimiser comes last: by then the parameters are those that it will update."""
+    excludes: ClassVar[Mapping[str, str]] = {}
+    expected: ClassVar[float] = 1.03
+    shortens: ClassVar[Part] = Part.OPTIMIZER
     accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:

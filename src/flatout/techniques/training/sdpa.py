@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
-from flatout.technique import Effect, Technique
+from flatout.technique import Effect, Part, Technique
 from flatout.techniques import fitness
 from flatout.workload import Discovery
 
@@ -55,6 +55,11 @@ class Sdpa:
     effect: ClassVar[Effect] = Effect.REDRAW
     claimed: ClassVar[str] = "large for attention: memory and speed"
     slot: ClassVar[str] = "attention"
+    after: ClassVar[tuple[str, ...]] = ("bf16",)
+    """Autocast is entered outside the call whose graph is rewritten."""
+    excludes: ClassVar[Mapping[str, str]] = {}
+    expected: ClassVar[float] = 1.5
+    shortens: ClassVar[Part] = Part.STEP
     accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
-from flatout.technique import Effect, Technique
+from flatout.technique import Effect, Part, Technique
 from flatout.techniques import fitness
 from flatout.workload import Discovery
 
@@ -51,6 +51,10 @@ class Tf32:
     effect: ClassVar[Effect] = Effect.APPROXIMATE
     claimed: ClassVar[str] = "part of mixed precision's 2-3x over FP32"
     slot: ClassVar[str] = "float32 matmul precision"
+    after: ClassVar[tuple[str, ...]] = ()
+    excludes: ClassVar[Mapping[str, str]] = {}
+    expected: ClassVar[float] = 2.0
+    shortens: ClassVar[Part] = Part.PRODUCTS
     accepts: ClassVar[Mapping[str, type]] = {}
 
     def unfit(self, discovery: Discovery, host: Host, interpreter: Interpreter) -> str | None:
