@@ -133,6 +133,8 @@ class Outcome:
     graph_breaks: int = 0
     discovery: Discovery | None = None
     gradients: Gradients | None = None
+    guarding: tuple[dict[str, object], ...] = ()
+    """Of a guard trial: what it told of each guarded step (agent/guarding/), judged in guard/."""
     profile: Profile | None = None
     active: dict[str, dict[str, object]] = field(default_factory=dict)
     """Technique name -> evidence that it ran."""
@@ -190,6 +192,21 @@ class Verdict:
     samples_a: tuple[float, ...] = ()
     samples_b: tuple[float, ...] = ()
     """Seconds of a step: median of each block, in the order measured."""
+    process_pairs: tuple[int, ...] = ()
+    """How many of the samples, in order, each pair of fresh processes gave; empty in old ledgers: one."""
+    turns_radius: float | None = None
+    """Part of the interval's half width, as a log ratio, that is the noise of turns: more turns narrow it."""
+    processes_radius: float | None = None
+    """Part that is how far processes of one plan may differ: only fresh processes narrow it. The half width
+    is the root of the sum of their squares."""
+    process_spread: float | None = None
+    """Median of what that difference may have for a standard deviation, as a log ratio."""
+    merged: int = 1
+    """Consecutive pairs of turns that were merged into one before they counted, since they depended on each
+    other."""
+    left_out: tuple[tuple[float, float, str], ...] = ()
+    """(seconds of a, seconds of b, what disturbed them): pairs of turns that do not count, chosen by what
+    surrounded them and never by their times."""
     guard: str = ""
     """Empty: passed. Else why the guard refuses ``plan_b``."""
     guard_note: str = ""
