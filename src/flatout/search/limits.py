@@ -153,7 +153,7 @@ def _on_cpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
     own = sum(seconds for _, _, seconds in operators)
     busy = min(profile.device_busy_seconds or own, step)
     scale = min(1.0, busy / own) if own else 0.0
-    most = TINY_OPERATOR_SECONDS * _dispatch_slowed(operators)
+    most = TINY_OPERATOR_SECONDS * dispatch_slowed(operators)
     tiny = [row for row in operators if row[1] and row[2] / row[1] < most]
     large = [row for row in operators if row[1] and row[2] / row[1] >= most]
     large_seconds = scale * sum(seconds for _, _, seconds in large)
@@ -178,7 +178,7 @@ def _on_cpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
     return found
 
 
-def _dispatch_slowed(operators: Iterable[tuple[str, int, float]]) -> float:
+def dispatch_slowed(operators: Iterable[tuple[str, int, float]]) -> float:
     """How many times slower than on an idle core operators are dispatched here, 1 to 5: the median over
     those that do nothing else and were called at least ten times; 1 where there are none."""
     slowed = [
@@ -206,10 +206,11 @@ def _split_work(
         found[kind] = (
             seconds,
             f"{seconds * 1e3:.3g} ms in {sum(row[1] for row in mine)} {what}, "
-            f"most of it in {_short(first[0])} ({first[1]} calls)",
+            f"most of it in {short(first[0])} ({first[1]} calls)",
         )
     return found
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A kernel's name as long as a line can bear."""
     return name if len(name) <= 60 else name[:57] + "..."
