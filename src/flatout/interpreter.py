@@ -140,7 +140,8 @@ def find_program(name: str, cwd: str, environment: dict[str, str]) -> str:
             else f"Write ./{name}"
         )
     else:
-        close = difflib.get_close_matches(name, _programs(folders), n=1)
+        # of thousands of names one is always somewhat alike: only a slip of a letter is meant
+        close = difflib.get_close_matches(name, _programs(folders), n=1, cutoff=0.82)
         hint = (
             f"Did you mean {close[0]}?"
             if close

@@ -37,6 +37,23 @@ def test_what_is_not_ours_is_never_removed(tmp_path: Path) -> None:
     assert stranger.is_dir() and no_lock.is_dir() and linked.is_symlink()
 
 
+def test_a_lock_that_may_not_be_opened_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's, left by a container with other numbers for users."""
+    real = os.open
+
+    def forbidden(path, *more, **names):  # type: ignore[no-untyped-def]
+        if str(path).endswith(".lock"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *more, **names)
+
+    monkeypatch.setattr(scratch.os, "open", forbidden)
+    assert scratch.clean(str(tmp_path)) == 0
+    with pytest.raises(PermissionError):
+        scratch.make(str(tmp_path))
+
+
 def test_folders_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     code = (
         "from flatout.isolation import scratch; "

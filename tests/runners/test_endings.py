@@ -62,6 +62,39 @@ def test_a_launcher_does_not_hide_its_workers_error() -> None:
     assert headline(text) == "KeyError: 'lr'"
 
 
+LOST_PEER = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "train.py", line 5, in <module>
+[rank0]:     loss.backward()
+[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:123
+"""
+
+
+def test_what_the_other_ranks_saw_of_its_end_does_not_hide_the_cause() -> None:
+    for text in (LOST_PEER + TORCHRUN, TORCHRUN.replace("W1201", LOST_PEER + "W1201")):
+        assert headline(last_error(text)) == "KeyError: 'lr'"
+    assert "Connection closed by peer" in last_error(LOST_PEER)
+
+
+def test_a_rank_that_was_killed_is_out_of_memory() -> None:
+    launcher = TORCHRUN[TORCHRUN.index("W1201") :].replace("exitcode: 1", "exitcode: -9")
+    ending = crash(code=1, number=None, stderr=LOST_PEER + launcher)
+    assert ending.error == "OutOfMemory" and "one of its ranks" in ending.reason
+    assert crash(code=1, number=None, stderr=LOST_PEER + TORCHRUN).error == "ProgramCrashed"
+
+
+def test_when_it_failed_is_told() -> None:
+    reasons = [
+        crash(code=1, number=None, stderr=PLAIN, steps=steps).reason.partition(":")[0]
+        for steps in (0, 1, 12, None)
+    ]
+    assert reasons == [
+        "it failed on its own before its first step",
+        "it failed on its own after 1 step",
+        "it failed on its own after 12 steps",
+        "it failed on its own",
+    ]
+
+
 def test_every_rank_failing_alike_is_told_once() -> None:
     both = TORCHRUN.split("W1201", maxsplit=1)[0]
     assert last_error(both + both.replace("rank1", "rank0")).count("KeyError: 'lr'") == 1

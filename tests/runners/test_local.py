@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import flatout
-from flatout.errors import IsolationError
+from flatout.errors import DiskFull, IsolationError, UsageError
 from flatout.host import Interpreter
 from flatout.plan import Choice, Plan
 from flatout.runners import Request, SessionEnded
@@ -297,11 +299,24 @@ def test_ranks_are_waited_for_and_the_slowest_counts(runner: Runners) -> None:
     assert outcome.steps == 10 and outcome.peak_bytes == 1001
 
 
-def test_out_folder_that_cannot_be_written_is_said(house: House) -> None:
-    from flatout.errors import DiskFull
+@pytest.mark.parametrize(
+    "number, error, words",
+    [
+        (errno.ENOTDIR, UsageError, "cannot be written: Not a directory"),
+        (errno.EACCES, UsageError, "cannot be written: Permission denied"),
+        (errno.ENOSPC, DiskFull, "no space left for"),
+    ],
+)
+def test_out_folder_that_cannot_be_written_is_said(
+    house: House, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception], words: str
+) -> None:
+    def forbidden(self: Path, *_args: object, **_names: object) -> None:
+        raise OSError(number, os.strerror(number), str(self))
 
     (house.root / "file").write_text("")
-    with pytest.raises(DiskFull, match="cannot be written"):
+    if number != errno.ENOTDIR:
+        monkeypatch.setattr("flatout.runners.local.Path.mkdir", forbidden)
+    with pytest.raises(error, match=words):
         LocalRunner(
             workload=Workload(command=("true",), cwd=str(house.work)),
             interpreter=Interpreter(executable="", version="", site_packages=(), torch_version=None),

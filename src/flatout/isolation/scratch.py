@@ -100,10 +100,18 @@ def remove(folder: str) -> None:
 
 
 def clean(base: str) -> int:
-    """Remove the folders of runs that were killed; how many there were."""
+    """Remove the folders of runs that were killed; how many there were. None where another user's lock, or
+    a folder that may not be written, is in the way: they are removed another time."""
     removed = 0
     if not os.path.isdir(base):
         return 0
+    with contextlib.suppress(PermissionError):
+        removed = _remove_free(base)
+    return removed
+
+
+def _remove_free(base: str) -> int:
+    removed = 0
     with _locked_base(base):
         with os.scandir(base) as entries:
             found = list(entries)

@@ -65,7 +65,13 @@ def _say(what: str, **values: Any) -> None:
 
 
 def _supervise(request: Request, lines: Lines) -> None:
-    folder, _lock = scratch.make(request.scratch_base)  # the descriptor lives as long as we and inner do
+    try:
+        folder, _lock = scratch.make(
+            request.scratch_base
+        )  # the descriptor lives as long as we and inner do
+    except OSError as error:
+        _say("refused", reason=f"no scratch folder in {request.scratch_base}: {error.strerror or error}")
+        return
     try:
         if not request.pid_namespace:
             linux.adopt_orphans()

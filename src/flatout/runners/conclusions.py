@@ -64,6 +64,7 @@ def own_end(seen: Seen) -> Ending:
             has_gpu=seen.has_gpu,
             isolation=seen.isolation,
             agent_folder=seen.agent_folder,
+            steps=seen.steps,
         )
     if why == "left behind" and _left_is_the_training(seen):
         assert seen.ending is not None

@@ -18,6 +18,15 @@ _LAUNCHER_ERRORS = (
     "ProcessRaisedException",
     "ProcessExitedException",
 )
+_LOST_PEER = re.compile(
+    r"remote worker crashing|Connection (closed|reset) by (remote )?peer|remote process exited"
+    r"|Broken pipe|failed to recv, got 0 bytes|Watchdog caught collective|ncclRemoteError|DistBackendError"
+    r"|DistNetworkError",
+    re.I,
+)
+"""A rank's complaint about another one that is gone: a consequence, printed before or after the cause."""
+_RANK_KILLED = re.compile(r"failed \(exitcode: -9\)")
+"""torchrun's words."""
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
@@ -81,6 +90,8 @@ def last_error(text: str) -> str:
             more += 1
         found.append(block)
     own = [block for block in found if not any(name in line for line in block for name in _LAUNCHER_ERRORS)]
+    # of several ranks that failed, the first one's own error and not what the others saw of its end
+    own = [block for block in own if not _LOST_PEER.search("\n".join(block[-12:]))] or own
     if own:
         return _shorten(_with_chain(own, lines, text))
     last = [line for line in lines if line.strip()]
@@ -135,8 +146,10 @@ def crash(
     has_gpu: bool = True,
     isolation: str = "overlay",
     agent_folder: str = "",
+    steps: int | None = None,
 ) -> Ending:
-    """What a bad exit means. ``code`` is the exit code, ``number`` the signal that ended it instead."""
+    """What a bad exit means. ``code`` is the exit code, ``number`` the signal that ended it instead;
+    ``steps`` those that it had taken, where that is known."""
     shown = last_error(stderr) or "\n".join(stdout.splitlines()[-SHOWN_LINES:])
     line = headline(shown)
     how = f"ended by signal {number} ({_signal_name(number)})" if number else f"exit code {code}"
@@ -147,6 +160,8 @@ def crash(
             error="AgentError", reason=f"the agent failed in the program: {told}", child_error=shown
         )
     killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL
+    if not killed and _LOST_PEER.search(shown) and _RANK_KILLED.search(stderr):
+        killed, how = True, "one of its ranks was ended by signal 9 (SIGKILL)"
     if _OUT_OF_MEMORY.search(shown):
         return Ending(error="OutOfMemory", reason=f"out of memory: {told}", child_error=shown)
     if killed:
@@ -176,7 +191,10 @@ def crash(
         return Ending(
             error="WroteTooMuch", reason=f"no space is left for what it writes: {told}", child_error=shown
         )
-    reason = f"it failed on its own: {told}"
+    when = ""
+    if steps is not None:
+        when = f" after {steps} step{'' if steps == 1 else 's'}" if steps else " before its first step"
+    reason = f"it failed on its own{when}: {told}"
     if isolation != "overlay" and is_about_permission(shown):
         reason += (
             f". Isolation by {isolation} forbids writing outside the working folder; if that is the cause, "

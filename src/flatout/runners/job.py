@@ -26,13 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from flatout.agent.protocol import Spec
-from flatout.errors import CommandNotFound, DiskFull, TechniqueInactive
+from flatout.errors import CommandNotFound, TechniqueInactive
 from flatout.host import Interpreter
 from flatout.isolation import entrance, linux, processes
 from flatout.planfile import PlanFile
 from flatout.runners.entrances import agent_environment, cache_environment, pth_text
 from flatout.runners.ranks import Ranks
 from flatout.workload import Workload
+from flatout.writing import cannot_write
 
 NEVER_ENTERED_SECONDS = 60.0
 """A process that has had torch in its memory for so long without a word of the agent will never get it."""
@@ -131,10 +132,9 @@ def _folder(runs: Path) -> Path:
         try:
             return Path(tempfile.mkdtemp(prefix="flatout-run-"))
         except OSError as error:
-            raise DiskFull(
-                f"neither {runs} nor the temporary folder can be written: {error.strerror}",
-                hint="Free space, or set TMPDIR to a folder that can be written.",
-            ) from error
+            hint = "Free space, or set TMPDIR to a folder that can be written."
+            places = f"neither {runs} nor the temporary folder"
+            raise cannot_write(f"what a run tells ({places})", error, hint) from error
 
 
 def _spec(planfile: PlanFile, folder: Path, degrade: bool) -> Spec:
