@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from flatout.renderers.text import plain
-from flatout.words import command_line
+from flatout.words import command_line, nearest
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,8 @@ def test_bash_takes_it_back(words: tuple[str, ...]) -> None:
 
 def test_an_ordinary_one_is_left_as_it_is() -> None:
     assert command_line(["python", "-m", "pkg.train", "--lr=3e-4"]) == "python -m pkg.train --lr=3e-4"
+
+
+def test_nearest() -> None:
+    assert nearest("bf6", ["bf16", "compile"]) == "bf16"
+    assert nearest("zzz", ["bf16", "compile"]) is None

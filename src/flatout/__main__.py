@@ -122,7 +122,7 @@ def _parse(name: str, words: list[str]) -> tuple[Any, argparse.Namespace | None]
 def _unknown_command(name: str, words: list[str]) -> UsageError:
     if name.startswith("-"):
         return UsageError(f"flatout has no option {name}", hint="`flatout --help` lists what there is.")
-    from flatout.commands.arguments import nearest
+    from flatout.words import nearest
 
     meant = nearest(name, list(SUMMARIES))
     if meant:

@@ -1,7 +1,8 @@
-"""A command as one line that a shell takes back."""
+"""Words: a command as one line that a shell takes back, and the word that was meant."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 import unicodedata
@@ -15,6 +16,12 @@ def command_line(words: Sequence[str]) -> str:
     ``$'...'`` with escapes in it.
     """
     return " ".join(map(_word, words))
+
+
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """The known word that a person most likely meant, or None."""
+    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return found[0] if found else None
 
 
 def _word(word: str) -> str:

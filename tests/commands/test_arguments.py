@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from flatout.commands.arguments import Parser, duration_seconds, names, nearest, options_of, split
+from flatout.commands.arguments import Parser, duration_seconds, leaves, names, options_of, split
 from flatout.errors import UsageError
 
 
@@ -71,6 +71,8 @@ def test_names() -> None:
         names(" , ")
 
 
-def test_nearest() -> None:
-    assert nearest("bf6", ["bf16", "compile"]) == "bf16"
-    assert nearest("zzz", ["bf16", "compile"]) is None
+def test_leaves() -> None:
+    assert leaves("recipe:batch , recipe:rate") == ("batch", "rate")
+    for wrong in ("batch", "recipe:", "effect:batch", "recipe:batch,rate"):
+        with pytest.raises(argparse.ArgumentTypeError, match="write recipe:NAME"):
+            leaves(wrong)

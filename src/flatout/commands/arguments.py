@@ -10,11 +10,11 @@ is the user's, whatever it looks like::
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from typing import NoReturn
 
 from flatout.errors import UsageError
+from flatout.words import nearest
 
 _UNITS_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smh])+|\d+(?:\.\d+)?")
@@ -37,12 +37,6 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, bool]:
         for action in parser._actions
         for option in action.option_strings
     }  # fmt: skip
-
-
-def nearest(word: str, known: list[str]) -> str | None:
-    """The known word that a person most likely meant, or None."""
-    found = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return found[0] if found else None
 
 
 def split(words: list[str], parser: argparse.ArgumentParser) -> tuple[list[str], list[str]]:
@@ -91,6 +85,19 @@ def duration_seconds(text: str) -> float:
             f"{text!r} is {seconds:g} seconds; a search needs at least {SHORTEST_BUDGET_SECONDS:g}s"
         )
     return seconds
+
+
+def leaves(text: str) -> tuple[str, ...]:
+    """The names in ``recipe:a,recipe:b``; validated later, where the catalogue is loaded."""
+    found = []
+    for part in names(text):
+        kind, colon, name = part.partition(":")
+        if kind != "recipe" or not colon or not name:
+            raise argparse.ArgumentTypeError(
+                f"{part!r}: write recipe:NAME; only techniques that change the recipe need leave"
+            )
+        found.append(name)
+    return tuple(found)
 
 
 def names(text: str) -> tuple[str, ...]:

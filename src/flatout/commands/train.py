@@ -15,29 +15,47 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flatout.commands.arguments import duration_seconds, names
+from flatout.commands.arguments import duration_seconds, leaves, names
 
 USAGE = (
-    "[--budget 10m] [--only A,B] [--without A,B] [--out DIR] [--isolation WAY] [--fresh] [--seed N] "
-    "-- COMMAND..."
+    "[--fast | --thorough] [--budget 10m] [--only A,B] [--without A,B] [--allow recipe:A] [--out DIR] "
+    "[--isolation WAY] [--fresh] [--seed N] -- COMMAND..."
 )
 TAKES_COMMAND = True
 DEFAULT_OUT = Path(".flatout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    pace = parser.add_mutually_exclusive_group()
+    pace.add_argument(
+        "--fast",
+        action="store_true",
+        help="3 minutes, at most 16 pairs of turns a comparison, no shares, no second tries: as sure of "
+        "what it claims, blind to small gains",
+    )
+    pace.add_argument(
+        "--thorough",
+        action="store_true",
+        help="an hour, up to 240 pairs of turns a comparison, closer shares, more second tries",
+    )
     parser.add_argument(
         "--budget",
         type=duration_seconds,
-        default=600.0,
         metavar="TIME",
-        help="how long to search at most: 90s, 10m, 1h (default: 10m)",
+        help="how long to search at most: 90s, 10m, 1h (default: 10m; 3m with --fast, 1h with --thorough)",
     )
     parser.add_argument(
         "--only", type=names, default=(), metavar="A,B", help="consider these techniques and no others"
     )
     parser.add_argument(
         "--without", type=names, default=(), metavar="A,B", help="leave these techniques alone"
+    )
+    parser.add_argument(
+        "--allow",
+        type=leaves,
+        default=(),
+        metavar="recipe:A",
+        help="let this technique change the recipe of the training, which none may without leave",
     )
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, metavar="DIR", help="where to write (default: .flatout)"
@@ -63,34 +81,32 @@ def run(arguments: argparse.Namespace) -> int:
     from flatout.commands.interrupts import stop_politely
     from flatout.commands.keep import keep, keep_failure, show
     from flatout.commands.prepare import prepare_out, workload_of
-    from flatout.commands.techniques import named
     from flatout.commands.views import view_for
     from flatout.detect import detect_host
-    from flatout.errors import FlatoutError, Interrupted, UsageError
+    from flatout.errors import FlatoutError, Interrupted
     from flatout.interpreter import named_by_command
     from flatout.ledger import Ledger
     from flatout.renderers.progress import announcement
     from flatout.runners.local import LocalRunner
     from flatout.runners.seen import find_interpreter
-    from flatout.search.options import SearchOptions
-    from flatout.search.train import search
+    from flatout.search.options import FIGURES, Pace, SearchOptions
+    from flatout.search.train import check_options, search
     from flatout.surroundings import Watch
     from flatout.techniques import TECHNIQUES
 
     workload = workload_of(arguments.command, "train")
-    named(TECHNIQUES, (*arguments.only, *arguments.without))
-    if arguments.only and not set(arguments.only) - set(arguments.without):
-        raise UsageError(
-            "--without leaves nothing of what --only names",
-            hint="Take one of the two options away; `flatout techniques` lists what there is.",
-        )
+    pace = Pace.FAST if arguments.fast else Pace.THOROUGH if arguments.thorough else Pace.NORMAL
     options = SearchOptions(
-        budget_seconds=arguments.budget,
+        budget_seconds=arguments.budget or FIGURES[pace].budget_seconds,
+        pace=pace,
         only=arguments.only,
         without=arguments.without,
+        allow=arguments.allow,
         seed=arguments.seed,
         fresh=arguments.fresh,
+        isolation=arguments.isolation,
     )
+    check_options(options, TECHNIQUES)
     with stop_politely():
         named_by_command(workload)  # a command that does not exist leaves no folder behind
         out = prepare_out(arguments.out)

@@ -390,11 +390,16 @@ def _options(record: Record) -> str:
     """The options that this search was started with: it goes on with the same only."""
     options, plain = record.row.options, SearchOptions()
     said = ""
-    if options.budget_seconds != plain.budget_seconds:
+    if options.pace is not plain.pace:
+        said += f" --{options.pace}"
+    if options.budget_seconds != options.figures.budget_seconds:
         said += f" --budget {options.budget_seconds:g}s"
-    for flag, names in (("--only", options.only), ("--without", options.without)):
+    allowed = tuple(f"recipe:{name}" for name in options.allow)
+    for flag, names in (("--only", options.only), ("--without", options.without), ("--allow", allowed)):
         if names:
             said += f" {flag} {','.join(names)}"
+    if options.isolation != plain.isolation:
+        said += f" --isolation {options.isolation}"
     if options.seed is not None:
         said += f" --seed {options.seed}"
     return said

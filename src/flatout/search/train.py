@@ -17,11 +17,13 @@ from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
 from flatout.report import Report, build_report
 from flatout.runners import Runner
+from flatout.search.allowance import Allowance
 from flatout.search.baseline import measure_again, measure_baseline
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, expected_gain, note_decision
 from flatout.search.final import prove_final
 from flatout.search.judge import Fault
+from flatout.search.last_profile import profile_last
 from flatout.search.measure import Seat
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
@@ -29,15 +31,14 @@ from flatout.search.screen import SCREEN_SECONDS, SCREEN_STEPS, screen
 from flatout.search.shares import measure_shares
 from flatout.search.standing import Standing
 from flatout.surroundings import Watcher
-from flatout.technique import Technique
+from flatout.technique import Effect, Technique
+from flatout.techniques import technique_named
 from flatout.techniques.order import conflict
 from flatout.trial import Call
 from flatout.workload import Workload
 
 DEAR_START_SECONDS = 15.0
 """Beyond the untouched program's start: compiling."""
-RETRY_SHARE = 0.15
-"""Of the whole budget: what a second try of a rejected candidate may cost."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -69,7 +70,7 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
         from flatout.techniques import TECHNIQUES
 
         catalogue = TECHNIQUES
-    _check_names(options, catalogue)
+    check_options(options, catalogue)
     mark = fingerprint(workload, host, interpreter)
     number = None if options.fresh else ledger.resume_search(fingerprint=mark, options=options)
     resumed = number is not None
@@ -134,13 +135,21 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
     return report
 
 
-def _check_names(options: SearchOptions, catalogue: Sequence[Technique]) -> None:
-    names = [technique.name for technique in catalogue]
-    for given in (*options.only, *options.without):
-        if given not in names:
+def check_options(options: SearchOptions, catalogue: Sequence[Technique]) -> None:
+    """UsageError for what the options ask of techniques that there are not, or cannot be asked of them."""
+    for given in (*options.only, *options.without, *options.allow):
+        technique_named(given, catalogue, error=UsageError)
+    if options.only and not set(options.only) - set(options.without):
+        raise UsageError(
+            "--without leaves nothing of what --only names",
+            hint="Take one of the two options away; `flatout techniques` lists what there is.",
+        )
+    for given in options.allow:
+        effect = technique_named(given, catalogue).effect
+        if effect is not Effect.RECIPE:
             raise UsageError(
-                f"there is no technique called {given!r}",
-                hint=f"Those that there are: {', '.join(names)} (`flatout techniques`).",
+                f"{given} needs no leave: it does not change the recipe (its effect is {effect})",
+                hint=f"Leave --allow recipe:{given} away.",
             )
 
 
@@ -151,16 +160,15 @@ def _search(bench: Bench) -> None:
     bench.total = len(bench.catalogue)
     if choices:
         measure_again(bench, baseline)
-    error = 1.0 - bench.options.confidence
-    # half of the error allowed is the last proof's; each candidate may be compared twice, its small gain
-    # looked at twice
-    climb = Climb(bench, baseline, alpha=error / 2.0 / (2 * max(1, len(choices))))
+    allowance = Allowance(error=1.0 - bench.options.confidence, candidates=len(choices))
+    climb = Climb(bench, baseline, allowance)
     going_on = _screen_all(bench, climb, choices)
     _climb_all(bench, climb, going_on)
     bench.phase = Phase.PROVING
-    prove_final(bench, climb, alpha=error / 2.0)
+    prove_final(bench, climb, alpha=allowance.final)
     bench.phase = Phase.SHARES
-    measure_shares(bench, climb, alpha=error / 2.0)
+    measure_shares(bench, climb, alpha=allowance.share)
+    profile_last(bench, climb.best)
     for seat in (climb.kept, climb.best, climb.baseline):
         if seat is not None:
             seat.close()
@@ -196,6 +204,9 @@ def _candidates(bench: Bench) -> list[Choice]:
         )
         if left_out:
             standing, reason = Standing.NOT_TRIED, "left out by --only or --without"
+        elif technique.effect is Effect.RECIPE and technique.name not in options.allow:
+            standing = Standing.NOT_TRIED
+            reason = f"it changes the recipe of the training: only with --allow recipe:{technique.name}"
         elif technique.name in discovery.already:
             standing, reason = Standing.ALREADY, discovery.already[technique.name]
         else:
@@ -331,7 +342,7 @@ def _worth_another(bench: Bench, climb: Climb, name: str) -> bool:
     return (
         _rival(bench, climb, decision.choice) is None
         and _cannot_gain(bench, climb, decision.choice) is None
-        and seconds <= RETRY_SHARE * bench.options.budget_seconds
+        and seconds <= bench.options.figures.retry_share * bench.options.budget_seconds
     )
 
 

@@ -10,11 +10,12 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Sequence
 
-from flatout.errors import PlanError
+from flatout.errors import PlanError, UsageError
 from flatout.plan import Choice, Plan
 from flatout.technique import Technique
 from flatout.techniques import training
 from flatout.techniques.order import check, conflict, in_order
+from flatout.words import nearest
 
 HEADINGS = ("What it does", "When it pays", "What it changes", "By hand", "Sources")
 """Of every manual page, in this order."""
@@ -40,16 +41,19 @@ def discover() -> tuple[Technique, ...]:
 TECHNIQUES: tuple[Technique, ...] = discover()
 
 
-def technique_named(name: str, techniques: Sequence[Technique] | None = None) -> Technique:
-    """The technique of that name. Raises PlanError naming those that there are."""
-    known = TECHNIQUES if techniques is None else techniques
-    for technique in known:
-        if technique.name == name:
-            return technique
-    raise PlanError(
-        f"there is no technique {name!r}",
-        hint=f"The techniques are: {', '.join(t.name for t in known)}.",
-    )
+def technique_named(
+    name: str, techniques: Sequence[Technique] | None = None, *, error: type[UsageError] = PlanError
+) -> Technique:
+    """The technique of that name. Raises ``error`` with the nearest name and all that there are."""
+    known = {technique.name: technique for technique in (TECHNIQUES if techniques is None else techniques)}
+    if name not in known:
+        meant = nearest(name.lower().replace("-", "_"), list(known))
+        hint = f"Did you mean {meant}? " if meant else ""
+        raise error(
+            f"there is no technique {name!r}",
+            hint=f"{hint}The techniques are: {', '.join(known)} (`flatout techniques`).",
+        )
+    return known[name]
 
 
 def _check_settings(choice: Choice, technique: Technique) -> None:
