@@ -20,6 +20,7 @@ from flatout.runners.seen import find_interpreter
 from flatout.search.bench import Bench
 from flatout.search.judge import fault_of, fault_of_end, judge_plan
 from flatout.search.options import SearchOptions
+from flatout.search.standing import Standing
 from flatout.stats import median
 from flatout.technique import Technique
 from flatout.trial import State
@@ -41,6 +42,8 @@ class Guarded:
     """None: it could not judge."""
     reason: str
     seconds: float
+    unfit: bool = False
+    """It could not be applied there."""
 
 
 class House:
@@ -130,8 +133,9 @@ class House:
         bench = self.bench
         began = time.monotonic()
 
-        def told(passed: bool | None, reason: str) -> Guarded:
-            return Guarded(passed=passed, reason=reason, seconds=time.monotonic() - began)
+        def told(passed: bool | None, reason: str, *, unfit: bool = False) -> Guarded:
+            seconds = time.monotonic() - began
+            return Guarded(passed=passed, reason=reason, seconds=seconds, unfit=unfit)
 
         assert bench.discovery is not None
         choices = []
@@ -139,7 +143,7 @@ class House:
             technique = bench.technique(name)
             unfit = technique.unfit(bench.discovery, bench.host, bench.interpreter)
             if unfit:
-                return told(None, f"unfit: {unfit}")
+                return told(None, unfit, unfit=True)
             choices.append(Choice(name=name, settings=technique.settings(bench.discovery, bench.host)))
         plan = bench.plan_of(choices)
         process = bench.start(f"guarded:{plan.key}", plan)
@@ -147,12 +151,13 @@ class House:
             process.advance(LOSS_STEPS)
             outcome = process.peek()
         except SessionEnded as end:
-            return told(None, f"did not run: {fault_of_end(end.outcome).reason}")
+            fault = fault_of_end(end.outcome)
+            return told(None, fault.reason, unfit=fault.standing is Standing.REFUSED)
         process.record(outcome)
         process.close()
         fault = fault_of(bench, plan, outcome)
         if fault is not None:
-            return told(None, f"did not run: {fault.reason}")
+            return told(None, fault.reason, unfit=True)
         judged = judge_plan(bench, plan, outcome, process.losses)
         return told(judged.passed, judged.note)
 
