@@ -6,7 +6,18 @@ from dataclasses import replace
 
 from flatout.host import Gpu, Host, Interpreter
 from flatout.plan import Choice, Plan
-from flatout.report import CompileCost, Limit, Noise, Report, Standing, TechniqueRow, TrialRow
+from flatout.report import (
+    Above,
+    CompileCost,
+    Limit,
+    Noise,
+    Part,
+    Remains,
+    Report,
+    Standing,
+    TechniqueRow,
+    TrialRow,
+)
 from flatout.trial import Call, State, Verdict
 from flatout.workload import Discovery
 
@@ -122,6 +133,34 @@ GAIN = Report(
         ),
         Limit(cause="launches", seconds_per_step=0.004, share=0.11, evidence="2,310 kernels a step"),
     ),
+    left=Remains(
+        plan=PLAN.key,
+        step_seconds=0.0151,
+        parts=(
+            Part(cause="floor", seconds=0.008, share=0.53, evidence="8 ms arithmetic in bfloat16"),
+            Part(
+                cause="compute",
+                seconds=0.004,
+                share=0.265,
+                evidence="most: aten::mm (48 calls)",
+                techniques=("batch",),
+            ),
+            Part(cause="launches", seconds=0.002, share=0.13, evidence="310 kernels, one by one"),
+            Part(cause="unknown", seconds=0.0011, share=0.075),
+        ),
+        above=(
+            Above(
+                operator="aten::mm",
+                kernel="nvjet | hsh",
+                calls=48,
+                seconds=0.011,
+                floor_seconds=0.007,
+                bound="arithmetic in bfloat16",
+            ),
+        ),
+        peaks={"bfloat16": 989.5e12, "bytes": 4.8e12},
+        peaks_from="the data sheet of NVIDIA H200",
+    ),
     noise=Noise(
         ratio=1.001,
         low=0.995,
@@ -171,6 +210,7 @@ CRASHED = replace(
     baseline_step_seconds=None,
     techniques=(),
     limits=(),
+    left=None,
     noise=None,
     discovery=None,
     verdicts=(),

@@ -15,7 +15,7 @@ from flatout.renderers.json import render_json
 from flatout.report import Standing, build_report, plan_file
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search.options import SearchOptions
-from flatout.trial import Profile
+from flatout.trial import Profile, Work
 from search.played import PLANTED, play
 
 
@@ -55,6 +55,40 @@ def test_limits_come_from_the_baselines_profile(tmp_path):
     report = play(tmp_path, MockProgram(techniques=PLANTED, profile=profile))
     assert report.limits[0].cause == "launches"
     assert report.limits[0].techniques == ("compile", "fused_optimizer")
+
+
+ROW = Work(
+    operator="aten::mm", calls=4, seconds=0.02, inputs=(("float", (512, 512)), ("float", (512, 512)))
+)
+PROFILED = Profile(
+    wall_seconds=0.03,
+    device_busy_seconds=0.02,
+    work=(ROW,),
+    gaps={"python": 0.01},
+    span_seconds=0.03,
+    peaks={"float32": 1e11, "bytes": 1e10},
+)
+
+
+def test_what_is_left_is_the_plans_where_there_is_one(tmp_path):
+    report = play(tmp_path, MockProgram(techniques=PLANTED, profile=PROFILED))
+    assert report.left.plan == report.plan.key
+    assert report.left.step_seconds == report.plan_step_seconds
+    assert sum(part.seconds for part in report.left.parts) == pytest.approx(report.plan_step_seconds)
+    assert report.left.parts[0].cause == "floor"
+
+
+def test_what_is_left_is_the_untouched_programs_where_there_is_no_plan(tmp_path):
+    report = play(tmp_path, MockProgram(techniques={"it": MockTechnique()}, profile=PROFILED))
+    assert report.left.plan == "baseline"
+    assert report.left.step_seconds == report.baseline_step_seconds
+    assert "floor" in [part.cause for part in report.left.parts]
+
+
+def test_a_plan_that_was_not_profiled_is_said_to_be(tmp_path):
+    report = play(tmp_path, MockProgram(techniques=PLANTED))
+    assert [part.cause for part in report.left.parts] == ["unknown"]
+    assert report.left.reason
 
 
 def test_a_starved_program(tmp_path):
@@ -112,19 +146,36 @@ def test_what_to_type_to_go_on_names_the_options_that_must_agree(tmp_path):
     )
 
 
+def interrupted_after_a_gain(tmp_path):
+    """Ctrl-C some calls after the climb has kept something."""
+    program = MockProgram(techniques=PLANTED)
+    runner = MockRunner(program)
+    calls = 0
+
+    def interrupt(_what: str, _session: MockSession) -> None:
+        nonlocal calls
+        with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+            calls += bool(ledger.events(1, "accepted"))
+        if calls > 5:
+            raise KeyboardInterrupt
+
+    runner.before = interrupt
+    return play(tmp_path, program, runner=runner)
+
+
 def test_interrupted_with_a_proved_plan(tmp_path):
-    # baseline, again, five screened; then the first two steps of the climb
-    report = interrupted(tmp_path, 8)
+    report = interrupted_after_a_gain(tmp_path)
     assert report.state == "interrupted"
     assert "bf16" in report.plan.names
     assert report.ratio > 2.0
+    assert report.left is None
     if len(report.plan.names) > 1:
         assert "by its steps" in report.conclusion
     assert report.conclusion.endswith("The same command goes on from here.")
 
 
 def test_a_killed_search_is_unfinished(tmp_path):
-    report = interrupted(tmp_path, 8)
+    report = interrupted_after_a_gain(tmp_path)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.set_state(1, "running")
         killed = build_report(ledger, 1)
@@ -175,9 +226,10 @@ def test_thrown_away_is_collected_over_all_trials(tmp_path):
             return self.live[-1]
 
     program = MockProgram(techniques={"it": MockTechnique()})
-    report = play(tmp_path, program, runner=Runner(program))
-    assert report.thrown_away[0] == ("/w/a.pt", 30)
-    assert {path for path, _ in report.thrown_away} == {"/w/a.pt", "/w/baseline", "/w/again", "/w/climb:it"}
+    runner = Runner(program)
+    report = play(tmp_path, program, runner=runner)
+    assert report.thrown_away[0] == ("/w/a.pt", 10 * len(runner.requests))
+    assert {path for path, _ in report.thrown_away} >= {"/w/a.pt", "/w/baseline", "/w/again", "/w/climb:it"}
     assert report.isolation == "none: played"
     assert report.thrown_away_count == len(report.thrown_away)
     assert report.thrown_away_bytes == sum(size for _, size in report.thrown_away)

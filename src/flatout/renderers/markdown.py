@@ -56,6 +56,7 @@ def render_markdown(report: Report) -> str:
     for title, body in (
         ("What each technique brought", _ladder(report)),
         ("What limits the program as it is", _limits(report)),
+        (sentences.left_title(report), _left(report)),
         (
             "Already there",
             [f"- **{escape(name)}**: {escape(seen)}" for name, seen in report.already.items()],
@@ -94,6 +95,30 @@ def _limits(report: Report) -> list[str]:
         + (f" ({', '.join(map(code, limit.techniques))})" if limit.techniques else "")
         for place, limit in enumerate(report.limits, start=1)
     ]
+
+
+def _left(report: Report) -> list[str]:
+    left = report.left
+    if left is None:
+        return []
+    parts = sentences.left_parts(left)
+    head = ("time", "of the step", "what it is")
+    lines = _table(head, [(spent, share, escape(text)) for spent, share, text in parts]) if parts else []
+    if left.above:
+        rows = [
+            (
+                code(row.operator or "many small ones"),
+                str(row.calls),
+                duration(row.seconds),
+                duration(row.floor_seconds),
+                escape(row.bound),
+                code(row.kernel) if row.kernel else "-",
+            )
+            for row in left.above
+        ]
+        head_above = ("operator", "calls", "takes", "floor", "floor is", "dearest kernel")
+        lines += ["", "What takes longest beyond its floor:", "", *_table(head_above, rows)]
+    return [*lines, "", *(f"- {escape(note)}" for note in sentences.left_notes(left))]
 
 
 def _left_out(report: Report) -> list[str]:

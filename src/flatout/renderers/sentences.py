@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.renderers.text import duration, plain, size, times
-from flatout.report import Limit, Noise, Report, Standing, TechniqueRow
+from flatout.report import Limit, Noise, Remains, Report, Standing, TechniqueRow
 from flatout.trial import State
 
 LEFT_OUT_ORDER = (
@@ -25,6 +25,29 @@ CAUSES = {
     "host": "the host's own work",
     "host_sync": "the host waiting for the device",
 }
+
+LEFT = {
+    "floor": ("the roofline floor of its operators", "fewer bits, or operators that move less"),
+    "compute": (
+        "products and convolutions above their floor",
+        "sizes that fill the device, larger batches",
+    ),
+    "attention": ("attention above its floor", "a fused attention"),
+    "memory": ("memory traffic above its floor", "fusing operators, contiguous layouts"),
+    "optimizer": ("the optimiser's kernels above their floor", "a fused optimiser"),
+    "untold": ("work whose floor its shapes do not tell", ""),
+    "copies": ("copies between host and device", "pinned memory, copies that nothing waits for"),
+    "communication": ("communication between ranks", "overlapping it with the backward"),
+    "launches": ("dispatching and launching", "fusing operators, larger batches"),
+    "loader": ("waiting for data", "more loader workers, cheaper preparation"),
+    "sync": ("waiting for the device, then launching anew", "reading losses and values less often"),
+    "optimizer_gap": ("the host inside the optimiser's step", "a fused optimiser"),
+    "host": ("the host's own work", "less Python between operators"),
+    "compiling": ("compiling, still", "shapes that stay the same"),
+    "unknown": ("unknown", ""),
+}
+"""Cause of a part of what is left -> (in words, what a person could do about it)."""
+LEAST_SHARE_SHOWN = 0.005
 
 ISOLATION = {
     "overlay": "an overlay in a mount namespace: every write of the trials was thrown away",
@@ -81,6 +104,45 @@ def limit_line(limit: Limit) -> str:
     words = CAUSES.get(limit.cause, plain(limit.cause))
     share = f" ({100 * limit.share:.0f} %)" if limit.share else ""
     return f"{words}: {duration(limit.seconds_per_step)} a step{share}"
+
+
+def left_title(report: Report) -> str:
+    """Whose step is divided."""
+    return "What is left of the plan's step" if report.plan else "What a step of the program is made of"
+
+
+def left_parts(left: Remains) -> list[tuple[str, str, str]]:
+    """(time, share, what it is, with its evidence and what would attack it), as many as matter."""
+    rows = []
+    for part in left.parts:
+        if part.share < LEAST_SHARE_SHOWN:
+            continue
+        words, remedy = LEFT.get(part.cause, (plain(part.cause), ""))
+        text = words + (f": {plain(part.evidence)}" if part.evidence else "")
+        attack = ", ".join(part.techniques) or remedy
+        if attack:
+            text += f" [{attack}]"
+        rows.append((duration(part.seconds), f"{100 * part.share:.0f} %", text))
+    return rows
+
+
+def left_notes(left: Remains) -> list[str]:
+    """What the parts rest on."""
+    notes = []
+    if left.reason:
+        notes.append(plain(left.reason))
+    if left.peaks:
+        rates = [
+            f"{rate / 1e12:.3g} TFLOP/s {name}" for name, rate in left.peaks.items() if name != "bytes"
+        ]
+        bandwidth = f"{left.peaks.get('bytes', 0.0) / 1e9:,.0f} GB/s"
+        notes.append(f"floor by {plain(left.peaks_from)}: {', '.join(rates)}, {bandwidth}")
+    if left.parts:
+        notes.append(
+            "reckoned from one profiled step and fitted to the measured one: it shows where time goes, and "
+            "proves no gain"
+        )
+    return notes
 
 
 def noise_lines(noise: Noise) -> list[str]:

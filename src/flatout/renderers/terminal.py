@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from flatout.renderers import sentences
@@ -39,6 +39,7 @@ def render_terminal(report: Report, *, width: int = 100, colour: bool = False) -
     for title, body in (
         ("What each technique brought", _ladder(report, width)),
         ("What limits the program as it is", _limits(report, width)),
+        (sentences.left_title(report), _left(report, width)),
         ("Already there", _already(report, width)),
         ("Not in the plan", _left_out(report, width)),
         ("How sure", _how_sure(report, width)),
@@ -94,7 +95,7 @@ def _ladder(report: Report, width: int) -> list[str]:
     return _wrapped_table([head, *cells], width)
 
 
-def _wrapped_table(rows: list[tuple[str, ...]], width: int) -> list[str]:
+def _wrapped_table(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
     """An aligned table whose last column is wrapped within ``width``."""
     starts = table([(*row[:-1], "") for row in rows])
     lines = []
@@ -113,6 +114,15 @@ def _limits(report: Report, width: int) -> list[str]:
             text += f" [{', '.join(map(plain, limit.techniques))}]"
         lines += wrap(text, width, first=f"  {place}. ", indent="     ")
     return lines
+
+
+def _left(report: Report, width: int) -> list[str]:
+    if report.left is None:
+        return []
+    parts = sentences.left_parts(report.left)
+    rows = [(f"  {spent}", share, text) for spent, share, text in parts]
+    lines = _wrapped_table(rows, width) if rows else []
+    return lines + [line for note in sentences.left_notes(report.left) for line in _item(note, width)]
 
 
 def _already(report: Report, width: int) -> list[str]:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from flatout.report.build import build_report, plan_file
 from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
+from flatout.search.floor import Above, Part, Remains
 from flatout.search.limits import Limit
 from flatout.search.standing import Standing
 
 __all__ = [
+    "Above",
     "CompileCost",
     "Limit",
     "Noise",
+    "Part",
+    "Remains",
     "Report",
     "Standing",
     "TechniqueRow",

@@ -8,19 +8,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from flatout.codec import from_plain
 from flatout.guard.gradients import NO_AGREEMENT_DB, agreement_text, own_agreement_db
 from flatout.ledger import Ledger
 from flatout.planfile import PlanFile, Proof
 from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
 from flatout.report.record import Proved, Record
 from flatout.report.sentences import conclude
+from flatout.search.floor import Remains, divide_step
 from flatout.search.judge import RECOMPILES_ALLOWED
 from flatout.search.limits import Limit, find_limits
 from flatout.search.options import SearchOptions
 from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import mad, median, relative_spread
-from flatout.trial import Trial
+from flatout.trial import Profile, Trial
 from flatout.words import command_line
 
 STATES = {"running": "unfinished"}
@@ -74,6 +76,7 @@ def build_report(ledger: Ledger, search: int) -> Report:
         verdicts=tuple(record.verdicts.values()),
         trials=tuple(_trial_row(trial) for trial in record.trials.values()),
         limits=_limits(record),
+        left=_left(record, proved, techniques),
         noise=noise,
         already=dict(record.baseline.discovery.already)
         if record.baseline is not None and record.baseline.discovery is not None
@@ -262,6 +265,33 @@ def _limits(record: Record) -> tuple[Limit, ...]:
         techniques=[name for name in catalogue.data if name not in useless]
         if catalogue is not None
         else (),
+    )
+
+
+def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) -> Remains | None:
+    """Of the plan's step where it was profiled; of the untouched one where there is no plan."""
+    baseline = record.baseline
+    if baseline is None or baseline.discovery is None:
+        return None
+    untried = [row.name for row in techniques if row.standing is Standing.NOT_TRIED]
+    profile, wait = baseline.profile, baseline.loader_wait_seconds_per_step
+    step = median(baseline.step_seconds)
+    if proved.plan:
+        told = [event.data for event in record.events if event.kind == "profiled"]
+        mine = next((data for data in reversed(told) if data["plan"] == proved.plan.key), None)
+        profile = from_plain(Profile, mine["profile"]) if mine is not None else None
+        wait = float(mine["loader_wait_seconds"]) if mine is not None else 0.0
+        step = proved.plan_step_seconds or (float(mine["step_seconds"]) if mine is not None else 0.0)
+        if profile is None and record.row.state != "finished":
+            return None
+    return divide_step(
+        profile,
+        plan=proved.plan.key,
+        step_seconds=step,
+        loader_wait_seconds=wait,
+        discovery=baseline.discovery,
+        host=record.row.host,
+        techniques=untried,
     )
 
 

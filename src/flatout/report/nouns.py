@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
+from flatout.search.floor import Remains
 from flatout.search.limits import Limit
 from flatout.search.standing import Standing
 from flatout.trial import Gradients, State, Verdict
@@ -139,6 +140,8 @@ class Report:
     thrown_away_count: int
     thrown_away_bytes: int
     next_command: str
+    left: Remains | None = None
+    """What is left of the plan's step, or of the untouched program's where there is no plan."""
     error: str = ""
     """Name of the class in errors.py that ended the search, with ``conclusion`` its message."""
     child_error: str = ""
