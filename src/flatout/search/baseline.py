@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from flatout import errors
-from flatout.codec import to_plain
+from flatout.codec import from_plain, to_plain
 from flatout.errors import FlatoutError
 from flatout.guard.gradients import agreement_text, own_agreement_db
 from flatout.plan import Plan
@@ -16,9 +16,12 @@ from flatout.search.bench import Bench, Process
 from flatout.search.limits import find_limits
 from flatout.search.measure import LEAST_COUNTED_STEPS, SLOW_STEP_SECONDS, Beaten, Seat, warm_up
 from flatout.search.progress import Phase
-from flatout.search.prove import RESIDENT, Aim, prove
+from flatout.search.prove import APART, RESIDENT, Aim, prove
 from flatout.search.record import baseline_outcome, latest
-from flatout.stats import autocorrelation_time, median
+from flatout.search.shifts import AGAIN, ALIGNED, evidence_so_far, logs_of, taken_alike, unchanged
+from flatout.sequential import shift_bound
+from flatout.stats import autocorrelation_time, median, trend_p_value
+from flatout.surroundings import Usual
 from flatout.trial import Call, Outcome, State, Verdict
 
 DISCOVERY_STEPS = 40
@@ -26,7 +29,14 @@ MEASURED_SECONDS = 5.0
 MEASURED_STEPS = 16
 LEAST_FOR_CORRELATION = 50
 """Steps: an autocorrelation of fewer is mostly noise."""
+AGAIN_PROCESSES = 3
+"""Unchanged processes beside the first, at most."""
 AGAIN_PAIRS = 10
+"""Pairs of turns with the first of them."""
+AGAIN_LATER_PAIRS = 6
+"""With each of the others."""
+DRIFT_P = 0.01
+"""Chance under which a trend in the ratios of two unchanged processes is taken for one."""
 AGAIN_SHARE = 0.15
 """Of the whole budget."""
 AGAIN_SLOW_PAIRS = 6
@@ -92,38 +102,69 @@ def measure_baseline(bench: Bench) -> Seat:
 
 
 def measure_again(bench: Bench, baseline: Seat) -> None:
-    """A second unchanged process beside the first: how far two equal things seem apart on this machine."""
+    """Further unchanged processes beside the first: how far two equal things seem apart on this machine.
+
+    Several where the budget allows, one after another: what one says of the processes' spread may be luck.
+    """
     bench.phase = Phase.NOISE
-    again = Seat(bench=bench, plan=Plan(), key="again")
-    key = bench.verdict_key("again")
-    verdict = bench.verdicts.get(key)
-    trial = latest(bench.trials, "again")
-    if verdict is None or trial is None:
-        needed = bench.start_seconds(Plan()) + 4 * 4 * bench.baseline_step_seconds
-        if bench.left() < needed:
-            bench.note("unrepeated", {"needed": needed})
-            bench.say("no time for a second unchanged run: its noise is not known", milestone=True)
+    for event in bench.ledger.events(bench.search, "usual"):
+        bench.usual = from_plain(Usual, event.data)
+    first = bench.verdicts.get(AGAIN)
+    trial = latest(bench.trials, AGAIN)
+    if first is None or trial is None:
+        if not _affords_again(bench, 0):
             return
-        pairs = AGAIN_PAIRS if bench.baseline_step_seconds < 0.12 else AGAIN_SLOW_PAIRS
-        aim = Aim(
-            alpha=1.0 - bench.options.confidence,
-            matters=0.0,
-            looks=(pairs,),
-            to_the_end=True,
-            limit_seconds=AGAIN_SHARE * bench.options.budget_seconds,
-            least=2,
-        )
-        try:
-            verdict, outcome = _compare_again(bench, key, baseline, again, aim)
-        except Beaten as beaten:
-            bench.kill_all()
-            error = error_of(beaten.outcome)
-            error.message = f"a second run of the untouched program failed: {error.message}"
-            raise error from beaten
+        first, outcome = _once_again(bench, AGAIN, baseline, AGAIN_PAIRS)
     else:
         outcome = trial.outcome
-    _learn_noise(bench, verdict, outcome)
-    again.close()
+    _learn_noise(bench, first, outcome)
+    while True:
+        same_place = [one for one in bench.verdicts.values() if taken_alike(one) or not bench.aligned]
+        done = sum(unchanged(one) for one in same_place)
+        if done >= AGAIN_PROCESSES or not _affords_again(bench, done + bench.aligned):
+            break
+        key = ALIGNED if bench.aligned else AGAIN
+        key = f"{key}~{done + 1}" if done else key
+        verdict, _ = _once_again(bench, key, baseline, AGAIN_LATER_PAIRS)
+        _align_where_needed(bench, verdict)
+    _learn_spread(bench)
+
+
+def _affords_again(bench: Bench, before: int) -> bool:
+    needed = bench.start_seconds(Plan()) + 4 * 4 * bench.baseline_step_seconds
+    if not before:
+        if bench.left() >= needed:
+            return True
+        bench.note("unrepeated", {"needed": needed})
+        bench.say("no time for a second unchanged run: its noise is not known", milestone=True)
+        return False
+    spent = sum(trial.seconds for name, trial in bench.trials.items() if name.partition("~")[0] == AGAIN)
+    return spent + needed <= AGAIN_SHARE * bench.options.budget_seconds
+
+
+def _once_again(bench: Bench, key: str, baseline: Seat, pairs: int) -> tuple[Verdict, Outcome]:
+    """One more unchanged process against the first."""
+    slow = bench.baseline_step_seconds >= 0.12
+    aim = Aim(
+        alpha=1.0 - bench.options.confidence,
+        matters=0.0,
+        turns=min(pairs, AGAIN_SLOW_PAIRS) if slow else pairs,
+        processes=1,
+        to_the_end=True,
+        processes_differ=False,
+        limit_seconds=AGAIN_SHARE * bench.options.budget_seconds,
+        least=2,
+    )
+    again = Seat(bench=bench, plan=Plan(), key=AGAIN)
+    try:
+        return _compare_again(bench, key, baseline, again, aim)
+    except Beaten as beaten:
+        bench.kill_all()
+        error = error_of(beaten.outcome)
+        error.message = f"a second run of the untouched program failed: {error.message}"
+        raise error from beaten
+    finally:
+        again.close()
 
 
 def _watch(bench: Bench, process: Process) -> Outcome:
@@ -300,19 +341,34 @@ def _learn_noise(bench: Bench, verdict: Verdict, outcome: Outcome) -> None:
     bench.floor = outcome.gradients
     bench.again_losses = outcome.losses
     if verdict.ratio is not None:
-        bench.process_noise = abs(math.log(verdict.ratio))
         bench.block_medians += list(verdict.samples_a) + list(verdict.samples_b)
-    if (
-        verdict.ratio is not None
-        and verdict.call in (Call.BETTER, Call.WORSE)
-        and abs(verdict.ratio - 1.0) > bench.options.gain_that_matters
-        and verdict.method == RESIDENT
-    ):
-        # the first has come further than the second: what differs is where they are
-        _align(bench, f"two unchanged runs at different steps are {abs(verdict.ratio - 1):.1%} apart")
-        bench.process_noise = 0.0
+    _align_where_needed(bench, verdict)
     own = own_agreement_db(outcome.gradients)
     apart = f"{abs(verdict.ratio - 1):.2%} apart" if verdict.ratio is not None else "not compared"
     agree = "equal gradients" if own is None else f"gradients {agreement_text(own)}"
     surprise = "" if verdict.call in (Call.SAME, Call.UNKNOWN) else " (more than their blocks explain)"
     bench.say(f"two unchanged runs: {apart}{surprise}, {agree}", milestone=True)
+
+
+def _align_where_needed(bench: Bench, verdict: Verdict) -> None:
+    """Where unchanged processes differ, or drift apart, it may be because the first has come further."""
+    if bench.aligned or verdict.ratio is None or verdict.method != RESIDENT:
+        return
+    apart = abs(verdict.ratio - 1.0)
+    drift = any(trend_p_value(values)[1] < DRIFT_P for values in logs_of(verdict))
+    differ = verdict.call in (Call.BETTER, Call.WORSE)
+    if (differ or drift) and apart > bench.options.gain_that_matters:
+        _align(bench, f"two unchanged runs at different steps are {apart:.1%} apart")
+
+
+def _learn_spread(bench: Bench) -> None:
+    """How far processes of one plan differ, as far as it is known before any candidate."""
+    method = RESIDENT if bench.resident else APART
+    known = evidence_so_far(bench.verdicts.values(), method=method)
+    count = sum(one.freedom for one in known)
+    if count:
+        bench.process_noise = shift_bound(known, 1.0, 0.5)[1]
+        bench.say(
+            f"processes of one plan differ by about {bench.process_noise:.1%} ({count + 1} compared)",
+            milestone=True,
+        )

@@ -1,7 +1,7 @@
 """The climb: the best plan so far against the same with one more candidate, best screened first.
 
 A candidate stays when the interval lies above 1, the gain matters, and the guard has nothing against
-it. A gain small enough to be one lucky process is proved again with two fresh ones.
+it. A gain small enough to be one lucky process needs more than one pair of them: the interval knows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
 from flatout.plan import Choice, Plan
+from flatout.search.allowance import Allowance
 from flatout.search.bench import Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan
 from flatout.search.measure import Beaten, Seat, steps_of_block
@@ -19,9 +20,6 @@ from flatout.search.screen import Screened
 from flatout.search.standing import Standing
 from flatout.trial import Call, Outcome, State, Verdict
 
-SECOND_LOOK_BELOW = 0.03
-"""A gain under this must show in two pairs of processes: two unchanged ones can differ by as much."""
-PAIRS_ESTIMATED = 8
 FINAL_PAIRS_ESTIMATED = 8
 FAIR_SHARE = 0.2
 """Of the whole budget, for measuring one candidate."""
@@ -43,12 +41,13 @@ class Decision:
 class Climb:
     """The state of a climb: the best plan so far with its seat, the baseline's seat, what was decided."""
 
-    def __init__(self, bench: Bench, baseline: Seat, alpha: float) -> None:
+    def __init__(self, bench: Bench, baseline: Seat, allowance: Allowance) -> None:
         self.bench = bench
         self.baseline = baseline
         self.best = baseline
-        self.alpha = alpha
-        """Chance of a false claim that each comparison may take."""
+        self.allowance = allowance
+        """Chances of a false claim that its comparisons may take."""
+        self._tries: dict[str, int] = {}
         self.screened: dict[str, Screened] = {}
         self.kept: Seat | None = None
         """The warm process of the best screened candidate, for the first comparison."""
@@ -133,17 +132,25 @@ class Climb:
                     f"the budget has {max(0.0, bench.left() - reserve):.0f} s left before the last proof, "
                     f"this needs about {needed:.0f} s",
                 )
-            verdict, fault = self._compare(key, seat)
+            verdict, fault = self._compare(key, seat, self._alpha(choice))
             if fault is not None:
                 seat.close()
                 return self._decide(choice, fault.standing, fault.reason, fault=fault)
             assert verdict is not None
-            verdict = bench.add_verdict(self._second_look(verdict, seat, reserve))
+            verdict = bench.add_verdict(verdict)
         else:
+            self._alpha(choice)
             seat = Seat(bench=bench, plan=plan, key=f"climb:{plan.key}")
         return self._judge(choice, verdict, seat)
 
-    def _compare(self, key: str, seat: Seat) -> tuple[Verdict | None, Fault | None]:
+    def _alpha(self, choice: Choice) -> float:
+        """Of this comparison of a candidate: most is for its first, half of what is left for each other."""
+        tried = self._tries[choice.name] = self._tries.get(choice.name, 0) + 1
+        if tried == 1:
+            return self.allowance.first_try
+        return self.allowance.second_try * 0.5 ** (tried - 1)
+
+    def _compare(self, key: str, seat: Seat, alpha: float) -> tuple[Verdict | None, Fault | None]:
         """A verdict with the guard's word, or the fault that ended it."""
         bench = self.bench
         self._make_room(seat)
@@ -153,7 +160,7 @@ class Climb:
                 if fault is not None:
                     return None, fault
             aim = Aim(
-                alpha=self.alpha,
+                alpha=alpha,
                 matters=bench.options.gain_that_matters,
                 reserve_seconds=self.final_seconds(),
                 limit_seconds=self.fair_seconds(),
@@ -217,58 +224,6 @@ class Climb:
         if judged.passed is False:
             return replace(verdict, guard=judged.note, guard_note=judged.note), None
         return replace(verdict, guard_note=judged.note), None
-
-    def _second_look(self, verdict: Verdict, seat: Seat, reserve: float) -> Verdict:
-        """Small gains again, with two fresh processes; the weaker of the two verdicts stands."""
-        bench = self.bench
-        doubtful = max(SECOND_LOOK_BELOW, 5.0 * bench.process_noise)
-        if (
-            verdict.call is not Call.BETTER
-            or verdict.guard
-            or verdict.ratio is None
-            or verdict.ratio - 1.0 >= doubtful
-            or not bench.resident
-        ):
-            return verdict
-        needed = bench.start_seconds(seat.plan) + bench.start_seconds(self.best.plan)
-        needed += PAIRS_ESTIMATED * self.pair_seconds()
-        if bench.left() - reserve < needed:
-            return replace(
-                verdict,
-                call=Call.UNKNOWN,
-                reason=f"{verdict.ratio:.3f}x in one pair of processes; the budget does not allow for the "
-                "second that so small a gain needs",
-            )
-        key = f"{verdict.key}:fresh"
-        second = bench.verdicts.get(key)
-        if second is None:
-            bench.say(f"{seat.plan.key}: {verdict.ratio:.3f}x, small: once more with two fresh processes")
-            seat.close()
-            self.best.close()
-            aim = Aim(
-                alpha=self.alpha,
-                matters=bench.options.gain_that_matters,
-                reserve_seconds=reserve,
-                limit_seconds=self.fair_seconds(),
-            )
-            try:
-                second = prove(bench, key, self.best, seat, aim)
-            except Beaten as beaten:
-                return replace(
-                    verdict, call=Call.UNKNOWN, reason=f"its second look: {beaten.outcome.reason}"
-                )
-            bench.add_verdict(second)
-        weaker = min(verdict, second, key=lambda one: one.ratio if one.ratio is not None else 0.0)
-        if second.call is Call.BETTER:
-            return replace(
-                weaker, key=verdict.key, guard_note=verdict.guard_note, reason="the weaker of two looks"
-            )
-        return replace(
-            second,
-            key=verdict.key,
-            guard_note=verdict.guard_note,
-            reason=f"{verdict.ratio:.3f}x in one pair of processes did not show again in a fresh one",
-        )
 
     def _judge(self, choice: Choice, verdict: Verdict, seat: Seat) -> Decision:
         bench = self.bench

@@ -13,9 +13,9 @@ from flatout.search.prove import Aim, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
 
-FINAL_LOOKS = (10, 16, 24)
-FINAL_SLOW_LOOKS = (3, 5, 8)
-SLOW_STEP_SECONDS = 1.5
+FINAL_FIRST_LOOK = 10
+"""Pairs of turns: the interval that people quote may cost a few more than a decision needs."""
+SLOW_STEP_SECONDS = 0.5
 
 
 def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
@@ -72,11 +72,11 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
         bench.say("no time is left for the last proof: the climb's own verdicts stand", milestone=True)
         return None
     bench.say(f"last proof: {best.plan.key} against the untouched program")
-    looks = FINAL_SLOW_LOOKS if step > SLOW_STEP_SECONDS else FINAL_LOOKS
     aim = Aim(
         alpha=alpha,
         matters=bench.options.gain_that_matters,
-        looks=looks,
+        narrow=True,
+        first_look=None if step > SLOW_STEP_SECONDS else FINAL_FIRST_LOOK,
     )
     try:
         verdict = prove(bench, key, baseline, best, aim)

@@ -1,13 +1,16 @@
 """The proof: two plans measured in turns, and what may be said about the ratio of their steps.
 
 Two warmed processes take turns at step boundaries (A B, B A, A B, ...), so that clocks, heat and
-neighbours fall on both alike; each turn is a block longer than the steps' autocorrelation, and each
-pair of blocks gives one log ratio. Where two do not fit into memory, fresh processes alternate and each
-pair of processes gives one.
+neighbours fall on both alike; each turn is a block longer than the steps' autocorrelation, and each pair
+of turns gives one log ratio. What more turns cannot show, how far two processes of one plan differ anyway,
+only another pair of fresh processes shows; one is started when that, and not the turns' noise, is what
+keeps the comparison open. Where two do not fit into memory, fresh processes alternate and each pair of
+processes gives one log ratio.
 
-Looked at a few times only, at numbers of pairs fixed beforehand; the error allowed is split over the
-looks (Bonferroni), so that stopping early does not inflate false gains; the caller splits the search's
-over its comparisons. The interval is therefore wider than a single look's and holds at the stopping time.
+The interval (sequential.py) holds at every look, so it is looked at after each pair of turns from the
+least number on, and the comparison ends as soon as it is decided: better, worse, or no difference that
+matters. A pair of turns that something else on the machine disturbed is kept, left out of the interval and
+repeated; it is chosen by what surrounded it, never by its times.
 """
 
 from __future__ import annotations
@@ -15,42 +18,83 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
+from flatout.codec import to_plain
 from flatout.search.bench import Bench
 from flatout.search.measure import Beaten, Seat, align, settle_steps, steps_of_block
-from flatout.stats import RatioInterval, median, paired_ratio
+from flatout.search.shifts import evidence_so_far
+from flatout.sequential import MOST_PROCESS_PAIRS, NEAR_PAIRS, Interval, interval_of
+from flatout.stats import median
+from flatout.surroundings import Span, disturbed, in_words, usual_of
 from flatout.trial import Call, Verdict
 
-LOOKS = (6, 10, 16, 24, 36)
-SLOW_LOOKS = (3, 4, 6, 9, 13)
-"""Where a pair takes long."""
+LEAST_TURNS = 6
+"""Pairs of turns before the first look."""
+LEAST_TURNS_AGAIN = 4
+"""Of every further pair of processes."""
+MOST_TURNS = 36
+"""Of one pair of processes."""
+NARROW_TURNS = 24
 SLOW_PAIR_SECONDS = 5.0
-APART_LOOKS = (3, 4, 6)
-"""Pairs of fresh processes."""
+SLOW_LEAST_TURNS = 4
+SLOW_LEAST_TURNS_AGAIN = 3
+SLOW_MOST_TURNS = 13
+SLOW_NEAR = 5
+APART_LEAST = 3
+"""Pairs of fresh processes that take turns as wholes."""
 APART_BLOCKS = 4
+TURNS_NARROW = 0.5
+"""While the turns' part of the interval is larger than this share of the processes', more turns help."""
+MOST_DISTURBED = 8
+"""Pairs of turns in a row: the pair of processes is then taken as disturbed and started once more."""
+POWER_Z = 0.8416
+"""Standard normal quantile of 80 %: the power that a smallest effect is told for."""
+MOST_LOG = 50.0
+"""A ratio beyond e to this is infinite for us, and stays a number for JSON."""
 RESIDENT = "resident pair"
+APART = "alternating fresh processes"
 NOISY = 0.10
 """Where less than such an effect could not have been seen, nothing is said."""
 
 
 @dataclass
 class Samples:
-    """Block medians of the two sides, in seconds of a step, in the order measured."""
+    """Block medians of the two sides, in seconds of a step, in the order measured, by pair of processes."""
 
-    a: list[float] = field(default_factory=list)
-    b: list[float] = field(default_factory=list)
+    a: list[list[float]] = field(default_factory=list)
+    b: list[list[float]] = field(default_factory=list)
+    left_out: list[tuple[float, float, str]] = field(default_factory=list)
 
-    def clear(self) -> None:
-        self.a.clear()
-        self.b.clear()
+    def open(self) -> None:
+        """A fresh pair of processes: what comes next is theirs."""
+        if not self.a or self.a[-1]:
+            self.a.append([])
+            self.b.append([])
+
+    def add(self, a: float, b: float) -> None:
+        self.a[-1].append(a)
+        self.b[-1].append(b)
 
     @property
     def pairs(self) -> int:
-        return min(len(self.a), len(self.b))
+        return sum(len(values) for values in self.a)
 
-    def interval(self, alpha: float) -> RatioInterval | None:
-        n = self.pairs
-        return paired_ratio(self.a[:n], self.b[:n], alpha=alpha) if n >= 2 else None
+    @property
+    def latest(self) -> int:
+        """Pairs of turns of the latest pair of processes."""
+        return len(self.a[-1]) if self.a else 0
+
+    @property
+    def processes(self) -> int:
+        """Pairs of processes."""
+        return len(self.a)
+
+    def logs(self) -> list[list[float]]:
+        return [
+            [math.log(x / y) for x, y in zip(a, b, strict=True)]
+            for a, b in zip(self.a, self.b, strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +105,36 @@ class Aim:
     """Chance of a false claim that it may take, over all its looks."""
     matters: float
     """Gain from which b is worth having, as ratio - 1."""
-    looks: tuple[int, ...] | None = None
-    """Numbers of pairs of blocks to look at; None: by how long a pair takes. Fresh processes that take
-    turns have looks of their own."""
+    turns: int | None = None
+    """Pairs of turns of one pair of processes at most; None: by how long a pair takes. Fresh processes that
+    take turns as wholes have numbers of their own."""
+    first_look: int | None = None
+    """Pairs of turns before the first look; None: by how long a pair takes."""
+    processes: int = MOST_PROCESS_PAIRS
+    """Pairs of processes at most."""
     to_the_end: bool = False
-    """Measure all pairs (for an estimate) instead of stopping when decided."""
+    """Measure all turns (for an estimate) instead of stopping when decided."""
+    narrow: bool = False
+    """Once decided, go on while the turns' part of the interval is the larger, up to ``NARROW_TURNS``."""
+    both_ways: bool = False
+    """A loss is to be proved as much as a gain is."""
+    processes_differ: bool = True
+    """The plans are compared; False: these very processes, how far they differ."""
     reserve_seconds: float = 0.0
     """Of the budget, not to be touched."""
     limit_seconds: float = math.inf
-    """What measuring may take once both sides are warm. The first look's pairs are taken in any case, as
-    long as the budget itself lasts."""
+    """What measuring may take once both sides are warm. The pairs before the first look are taken in any
+    case, as long as the budget itself lasts."""
     least: int | None = None
-    """Pairs that are taken whatever ``limit_seconds``; None: those of the first look."""
+    """Pairs that are taken whatever ``limit_seconds``; None: those before the first look."""
+
+
+class Next(Enum):
+    """What a comparison that is still open does next."""
+
+    TURNS = "more turns"
+    PROCESSES = "a fresh pair of processes"
+    END = "nothing"
 
 
 def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
@@ -103,18 +165,35 @@ def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
     return comparison.apart()
 
 
-def decide(interval: RatioInterval | None, matters: float, *, last: bool) -> Call | None:
-    """What an interval says, or None while more pairs could still tell."""
+def decide(interval: Interval | None, matters: float, *, last: bool) -> Call | None:
+    """What an interval says, or None while more could still tell."""
     if interval is not None:
-        if interval.low > 1.0 and (interval.ratio >= 1.0 + matters or last):
+        gain = math.log1p(matters)
+        if interval.low > 0.0 and (interval.centre >= gain or last):
             return Call.BETTER
-        if interval.high < 1.0:
+        if interval.high < 0.0:
             return Call.WORSE
-        if interval.high < 1.0 + matters:
+        if interval.high < gain:
             return Call.SAME
     if not last:
         return None
-    return Call.UNKNOWN if interval is None or interval.smallest_effect > NOISY else Call.SAME
+    if interval is None or smallest_effect(interval) > NOISY:
+        return Call.UNKNOWN
+    # what looks like a gain and is not proved is no sameness either
+    return Call.UNKNOWN if matters and interval.centre >= math.log1p(matters) else Call.SAME
+
+
+def open_still(interval: Interval, matters: float, *, both_ways: bool) -> bool:
+    """Whether more may tell something worth its time: a gain that matters (or a loss) is within one
+    standard error of what was seen, or so little would have been seen that nothing could be said. Giving up
+    costs no error."""
+    centre = abs(interval.centre) if both_ways else interval.centre
+    return centre + interval.error > math.log1p(matters) or smallest_effect(interval) > NOISY
+
+
+def smallest_effect(interval: Interval) -> float:
+    """The ratio minus 1 that such an interval would have told from none in four cases of five."""
+    return math.expm1(min(MOST_LOG, interval.radius + POWER_Z * interval.error))
 
 
 def effect_text(effect: float) -> str:
@@ -122,6 +201,20 @@ def effect_text(effect: float) -> str:
     if effect >= 1.0:
         return f"{1.0 + min(effect, 99.0):.1f}x"
     return f"{effect:.0%}" if effect >= 0.1 else f"{effect:.1%}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pace:
+    """How a comparison goes, fixed before its first pair."""
+
+    method: str
+    least: int
+    least_again: int
+    most: int
+    near: int
+    most_processes: int
+    fresh_seconds: float
+    """To start both sides once more."""
 
 
 @dataclass(kw_only=True)
@@ -132,29 +225,65 @@ class _Comparison:
     b: Seat
     aim: Aim
     samples: Samples = field(default_factory=Samples)
+    spans: list[Span] = field(default_factory=list)
+    """Readings around each turn that counts."""
+    in_a_row: int = 0
+    """Disturbed pairs of turns without one that is not between them."""
+    repeated: bool = False
+    """The pair of processes was started once more since it was disturbed all along."""
 
     def resident(self) -> Verdict:
+        bench, aim = self.bench, self.aim
+        steps, settle = self._warm_both()
+        step = self.a.step_seconds() + self.b.step_seconds()
+        pair_seconds = (steps + settle) * step
+        slow = pair_seconds > SLOW_PAIR_SECONDS
+        most = aim.turns or (SLOW_MOST_TURNS if slow else MOST_TURNS)
+        pace = _Pace(
+            method=RESIDENT,
+            least=min(most, aim.first_look or (SLOW_LEAST_TURNS if slow else LEAST_TURNS)),
+            least_again=min(most, SLOW_LEAST_TURNS_AGAIN if slow else LEAST_TURNS_AGAIN),
+            most=most,
+            near=SLOW_NEAR if slow else NEAR_PAIRS,
+            most_processes=aim.processes,
+            fresh_seconds=bench.start_seconds(self.a.plan) + bench.start_seconds(self.b.plan),
+        )
+
+        def measure(seat: Seat) -> float:
+            return median(seat.block(steps, self.key, settle).step_seconds)
+
+        def fresh() -> None:
+            nonlocal steps, settle
+            self.a.close()
+            self.b.close()
+            steps, settle = self._warm_both()
+
+        return self._until_decided(measure, fresh, pace, pair_seconds)
+
+    def _warm_both(self) -> tuple[int, int]:
+        """Both sides warm, at the same place where that matters; (steps, steps thrown away) of a turn."""
         bench = self.bench
         self.a.warm()
         self.b.warm()
         if bench.aligned:
             align(self.a, self.b)
         step_a, step_b = self.a.step_seconds(), self.b.step_seconds()
-        steps = steps_of_block(bench, max(step_a, step_b), min(step_a, step_b))
-        settle = settle_steps(bench)
-        pair_seconds = (steps + settle) * (step_a + step_b)
-        looks = self.aim.looks or (SLOW_LOOKS if pair_seconds > SLOW_PAIR_SECONDS else LOOKS)
-
-        def measure(seat: Seat) -> float:
-            return median(seat.block(steps, self.key, settle).step_seconds)
-
-        return self._until_decided(measure, looks, pair_seconds, RESIDENT)
+        return steps_of_block(bench, max(step_a, step_b), min(step_a, step_b)), settle_steps(bench)
 
     def apart(self) -> Verdict:
         bench = self.bench
         self.a.close()
         self.b.close()
         pair_seconds = bench.start_seconds(self.a.plan) + bench.start_seconds(self.b.plan)
+        pace = _Pace(
+            method=APART,
+            least=1,
+            least_again=1,
+            most=1,
+            near=SLOW_NEAR,
+            most_processes=min(self.aim.turns or MOST_PROCESS_PAIRS, MOST_PROCESS_PAIRS),
+            fresh_seconds=0.0,
+        )
 
         def measure(seat: Seat) -> float:
             seat.warm()
@@ -164,63 +293,213 @@ class _Comparison:
             seat.close()
             return median(medians)
 
-        return self._until_decided(measure, APART_LOOKS, pair_seconds, "alternating fresh processes")
+        return self._until_decided(measure, lambda: None, pace, pair_seconds)
 
     def _until_decided(
-        self, measure: Callable[[Seat], float], looks: tuple[int, ...], pair_seconds: float, method: str
+        self, measure: Callable[[Seat], float], fresh: Callable[[], None], pace: _Pace, pair_seconds: float
     ) -> Verdict:
-        bench, aim, samples = self.bench, self.aim, self.samples
-        samples.clear()
-        # one more share than looks: for the look that the budget forces
-        alpha = aim.alpha / (len(looks) + 1)
+        bench, aim = self.bench, self.aim
+        self.samples = samples = Samples()
+        samples.open()
+        began = bench.clock()
+        interval: Interval | None = None
         call: Call | None = None
         reason = ""
-        started = bench.clock()
-        while call is None:
-            spent = bench.clock() - started
-            out_of_budget = bench.left() - aim.reserve_seconds < pair_seconds
-            share_used = (
-                samples.pairs >= (aim.least or looks[0]) and aim.limit_seconds - spent < pair_seconds
-            )
-            if samples.pairs and (out_of_budget or share_used):
+        while True:
+            if samples.pairs + len(samples.left_out) and self._out_of_time(pace, pair_seconds, began):
                 reason = "the budget ended this comparison early"
-                call = decide(samples.interval(alpha), aim.matters, last=True)
+                interval = self._interval(pace) or interval
                 break
-            began = bench.clock()
-            # A B, B A, A B ...: a steady drift cancels
-            for seat in (self.a, self.b) if samples.pairs % 2 == 0 else (self.b, self.a):
-                (samples.a if seat is self.a else samples.b).append(measure(seat))
-            pair_seconds = max(pair_seconds, bench.clock() - began)
-            self._tell(looks[-1])
-            if samples.pairs in looks:
-                last = samples.pairs == looks[-1]
-                found = decide(samples.interval(alpha), aim.matters, last=last)
-                call = found if last or not aim.to_the_end else None
-        interval = samples.interval(alpha)
-        if call is Call.UNKNOWN and interval is not None:
-            noise = f"noise hides gains under about {effect_text(interval.smallest_effect)}"
+            pair_seconds = max(pair_seconds, self._take_pair(measure))
+            self._tell(pace)
+            if self.in_a_row >= MOST_DISTURBED:
+                reason = self._disturbed_all_along()
+                if reason:
+                    break
+                fresh()
+                continue
+            enough = pace.least if samples.processes == 1 else pace.least_again
+            if samples.latest < enough:
+                continue
+            interval = self._interval(pace)
+            call = None if aim.to_the_end else decide(interval, aim.matters, last=False)
+            if call is not None:
+                if self._may_narrow(interval, pace):
+                    continue
+                break
+            following = self._next(interval, pace)
+            if following is Next.END:
+                break
+            if following is Next.PROCESSES:
+                if pace.fresh_seconds and not self._affords(pace, pair_seconds, began):
+                    reason = "the budget does not allow for another pair of processes"
+                    break
+                if pace.method == RESIDENT:
+                    bench.say(f"{self.b.plan.key}: once more, with two fresh processes")
+                fresh()
+                samples.open()
+        self._note_surroundings()
+        return self._verdict(pace, interval, call or decide(interval, aim.matters, last=True), reason)
+
+    def _next(self, interval: Interval | None, pace: _Pace) -> Next:
+        samples, aim = self.samples, self.aim
+        full = samples.latest >= pace.most
+        if aim.to_the_end and samples.processes >= pace.most_processes:
+            return Next.END if full else Next.TURNS
+        if pace.method == APART:
+            more = interval is None or aim.to_the_end or samples.processes < APART_LEAST
+            more = more or (
+                interval is not None and open_still(interval, aim.matters, both_ways=aim.both_ways)
+            )
+            return Next.PROCESSES if more and samples.processes < pace.most_processes else Next.END
+        if interval is None or aim.to_the_end:
+            return Next.END if full else Next.TURNS
+        worthwhile = open_still(interval, aim.matters, both_ways=aim.both_ways)
+        if not worthwhile and 2 * samples.latest >= pace.most:
+            return Next.END
+        if interval.turns > TURNS_NARROW * interval.processes and not full:
+            return Next.TURNS
+        return Next.PROCESSES if worthwhile and samples.processes < pace.most_processes else Next.END
+
+    def _may_narrow(self, interval: Interval | None, pace: _Pace) -> bool:
+        if not self.aim.narrow or interval is None or interval.turns <= interval.processes:
+            return False
+        return self.samples.latest < min(pace.most, NARROW_TURNS)
+
+    # time
+
+    def _out_of_time(self, pace: _Pace, pair_seconds: float, began: float) -> bool:
+        aim, samples, bench = self.aim, self.samples, self.bench
+        if bench.left() - aim.reserve_seconds < pair_seconds:
+            return True
+        least = aim.least or (APART_LEAST if pace.method == APART else pace.least)
+        return samples.pairs >= least and aim.limit_seconds - (bench.clock() - began) < pair_seconds
+
+    def _affords(self, pace: _Pace, pair_seconds: float, began: float) -> bool:
+        """Time for another pair of processes and what it takes to count."""
+        needed = pace.fresh_seconds + pace.least_again * pair_seconds
+        left = self.bench.left() - self.aim.reserve_seconds
+        return needed <= min(left, self.aim.limit_seconds - (self.bench.clock() - began))
+
+    # one pair of turns
+
+    def _take_pair(self, measure: Callable[[Seat], float]) -> float:
+        """Both sides' turns; the seconds that they took."""
+        bench, samples = self.bench, self.samples
+        began = bench.clock()
+        taken: dict[bool, float] = {}
+        spans: list[Span] = []
+        why = ""
+        # A B, B A, A B ...: a steady drift cancels
+        turn = samples.pairs + len(samples.left_out)
+        for is_a in (True, False) if turn % 2 == 0 else (False, True):
+            before = bench.reading()
+            taken[is_a] = measure(self.a if is_a else self.b)
+            after = bench.reading()
+            if before is not None and after is not None:
+                spans.append((before, after))
+                why = why or disturbed(before, after, bench.usual)
+        if why:
+            samples.left_out.append((taken[True], taken[False], why))
+            self.in_a_row += 1
+        else:
+            samples.add(taken[True], taken[False])
+            self.spans += spans
+            self.in_a_row = 0
+        return bench.clock() - began
+
+    def _disturbed_all_along(self) -> str:
+        """Written down; the reason to end, where it was so the second time too."""
+        bench, samples = self.bench, self.samples
+        why = samples.left_out[-1][2]
+        bench.note("disturbed", {"comparison": self.key, "reason": why, "pairs": len(samples.left_out)})
+        self.in_a_row = 0
+        if self.repeated:
+            return f"disturbed all along: {why}"
+        self.repeated = True
+        bench.say(f"{self.b.plan.key}: disturbed all along ({why}); once more")
+        if samples.latest:
+            samples.open()
+        return ""
+
+    def _note_surroundings(self) -> None:
+        """What the turns were surrounded by; what is usual there, from the untouched program's own."""
+        bench = self.bench
+        if not self.spans:
+            return
+        if bench.usual is None and not self.a.plan and not self.b.plan:
+            bench.usual = usual_of(self.spans)
+            bench.note("usual", to_plain(bench.usual))
+        bench.note(
+            "surroundings",
+            {
+                "comparison": self.key,
+                "words": in_words(self.spans),
+                "turns": len(self.spans),
+                "left_out": len(self.samples.left_out),
+                "latest": to_plain(self.spans[-1][1]),
+            },
+        )
+
+    # the answer
+
+    def _interval(self, pace: _Pace) -> Interval | None:
+        bench = self.bench
+        evidence = (
+            evidence_so_far(bench.verdicts.values(), method=pace.method)
+            if self.aim.processes_differ
+            else ()
+        )
+        return interval_of(
+            self.samples.logs(),
+            alpha=self.aim.alpha,
+            evidence=evidence,
+            processes_differ=self.aim.processes_differ or pace.method == APART,
+            near=pace.near,
+        )
+
+    def _verdict(self, pace: _Pace, interval: Interval | None, call: Call | None, reason: str) -> Verdict:
+        samples = self.samples
+        smallest = smallest_effect(interval) if interval is not None else None
+        if call is Call.UNKNOWN and smallest is not None:
+            noise = f"noise hides gains under about {effect_text(smallest)}"
+            if interval is not None and interval.processes > interval.turns and pace.method == RESIDENT:
+                noise += (
+                    f" after {samples.processes} pairs of processes"
+                    if samples.processes > 1
+                    else " in a single pair of processes"
+                )
             reason = f"{reason}; {noise}" if reason else noise
         return Verdict(
             key=self.key,
             plan_a=self.a.plan,
             plan_b=self.b.plan,
             call=call or Call.UNKNOWN,
-            ratio=interval.ratio if interval else None,
-            low=interval.low if interval else None,
-            high=interval.high if interval else None,
-            confidence=bench.options.confidence,
+            ratio=math.exp(interval.centre) if interval else None,
+            low=math.exp(max(-MOST_LOG, interval.low)) if interval else None,
+            high=math.exp(min(MOST_LOG, interval.high)) if interval else None,
+            confidence=self.bench.options.confidence,
             pairs=samples.pairs,
-            smallest_effect=interval.smallest_effect if interval else None,
-            method=method,
-            samples_a=tuple(samples.a),
-            samples_b=tuple(samples.b),
+            smallest_effect=smallest,
+            method=pace.method,
+            samples_a=tuple(value for values in samples.a for value in values),
+            samples_b=tuple(value for values in samples.b for value in values),
+            process_pairs=tuple(len(values) for values in samples.a if values),
+            turns_radius=min(MOST_LOG, interval.turns) if interval else None,
+            processes_radius=interval.processes if interval else None,
+            process_spread=interval.tau if interval and self.aim.processes_differ else None,
+            merged=interval.merged if interval else 1,
+            left_out=tuple(samples.left_out),
             reason=reason,
         )
 
-    def _tell(self, most: int) -> None:
+    def _tell(self, pace: _Pace) -> None:
         samples = self.samples
-        ratio = median(samples.a) / median(samples.b)
+        logs = [value for values in samples.logs() for value in values]
+        if not logs:
+            return
+        pair = f", {samples.processes}. pair of processes" if samples.processes > 1 else ""
         self.bench.say(
-            f"{self.b.plan.key} against {self.a.plan.key}: {ratio:.3f}x, "
-            f"pair {samples.pairs} of at most {most}"
+            f"{self.b.plan.key} against {self.a.plan.key}: {math.exp(median(logs)):.3f}x, "
+            f"pair {samples.latest} of at most {pace.most}{pair}"
         )

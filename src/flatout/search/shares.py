@@ -7,7 +7,9 @@ from flatout.search.climb import Climb
 from flatout.search.measure import Beaten, Seat
 from flatout.search.prove import Aim, prove
 
-SHARE_LOOKS = (6, 10)
+SHARE_TURNS = 10
+"""Pairs of turns of one pair of processes."""
+LEAST_TURNS = 6
 
 
 def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
@@ -24,7 +26,7 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
         verdict = bench.verdicts.get(key)
         if verdict is None:
             step = bench.baseline_step_seconds
-            needed = bench.start_seconds(less) + SHARE_LOOKS[0] * max(1.5, 5 * step)
+            needed = bench.start_seconds(less) + LEAST_TURNS * max(1.5, 5 * step)
             if not climb.best.alive:
                 needed += bench.start_seconds(plan)
             if bench.left() < needed:
@@ -33,7 +35,7 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
             seat = Seat(bench=bench, plan=less, key=f"share:{choice.name}")
             if climb.baseline is not climb.best:
                 climb.baseline.close()
-            aim = Aim(alpha=alpha / len(plan.choices), matters=0.0, looks=SHARE_LOOKS)
+            aim = Aim(alpha=alpha, matters=0.0, turns=SHARE_TURNS, processes=1, to_the_end=True)
             try:
                 verdict = prove(bench, key, seat, climb.best, aim)
             except Beaten as beaten:

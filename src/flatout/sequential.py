@@ -1,0 +1,298 @@
+"""Intervals for a ratio that may be looked at after every pair of blocks, and that know of processes.
+
+Two things hide a ratio of step times. Inside one pair of processes each pair of turns differs from the
+next; more turns help. And two processes of the very same plan differ for as long as they live (where
+their memory lies, which cores they got, how the clocks stood at their start): by 0.1 to 2 % as a rule,
+by 40 % once on a program bound by launches. No number of turns shows that, only fresh processes do. So
+the log ratio of turn t in pair of processes k is taken as
+
+    x[k, t] = effect + shift[k] + noise[k, t]
+
+and an interval has a part for each.
+
+**Turns.** :func:`reach` is the confidence sequence of the t statistic with a normal prior on the effect
+in units of the noise and the right Haar prior on the scale (Lai, Annals of Statistics 4, 1976, with a flat
+prior; Wang and Ramdas, Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
+variance, arXiv 2310.03722, 2023, with the normal one). With n values, S and V the sum and the sum of
+squares of x - effect, the ratio of the two marginal likelihoods is
+
+    E = sqrt(c / (n + c)) * ((n + c) V / ((n + c) V - S^2)) ^ (n / 2)
+
+which is a martingale under the truth: by Ville's inequality it ever exceeds 1 / alpha with a chance of at
+most alpha, so the effects with E < 1 / alpha are an interval that holds at every look at once. Divided by
+(n - 1) s^2 it is, with T^2 = n (mean - effect)^2 / s^2 and g = c / (n + c),
+
+    E = sqrt(g) * ((1 + T^2 / (n - 1)) / (1 + g T^2 / (n - 1))) ^ (n / 2)
+
+and E = 1 / alpha is solved for T in closed form. Turns that depend on their neighbours are first merged
+into longer ones (:func:`merge_size`).
+
+**Processes.** The shifts' standard deviation tau is not known. Every pair of unchanged processes and
+every fresh pair of a comparison says something about it (:class:`Evidence`); before any of them, tau is
+taken to be half-Cauchy with scale ``TYPICAL_SHIFT`` (Gelman, Bayesian Analysis 1, 2006): about the size
+that is usual, with a tail heavy enough for the rare program whose processes differ by tens of per cent.
+What the mean of K fresh shifts may be is then read from the mixture over tau (:func:`shift_bound`): far out
+as long as few processes were seen, close to the normal law once there were many. A ten-fold gain needs one
+pair of processes, two per cent several. As long as a single difference of unchanged processes is known,
+which may be small by luck, one pair proves nothing under ``LONE_GAIN``.
+
+The two parts are independent and are added as squares, which is exact for normal parts and keeps the level
+for tails as heavy as Student's with two degrees; tests and benchmarks/coverage.py hold it to its word.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from flatout.stats import MAD_TO_SIGMA, autocorrelation_time, mad, median
+
+TYPICAL_SHIFT = 0.003
+"""Scale of the prior on tau, as a log ratio. Half of all programs are taken to lie below it, 6 % above ten
+times as much."""
+PROCESS_SHARES = (0.4, 0.2, 0.15, 0.1, 0.08, 0.07)
+"""How the error allowed is spent over looks with one, two ... pairs of processes; their sum is 1."""
+MOST_PROCESS_PAIRS = len(PROCESS_SHARES)
+LEAST_MERGED = 8
+"""Values of one pair of processes: fewer say nothing about their autocorrelation."""
+CLIPPED = 5.0
+"""Robust standard deviations from the median beyond which a pair of turns is moved back to there."""
+LEAST_CLIPPED = 10
+"""Values: a median absolute deviation of fewer is too rough to clip by."""
+NEAR_PAIRS = 8
+"""Pairs of turns after which most comparisons are decided."""
+LONE_EVIDENCE = 2
+"""Differences between unchanged processes below which what they say about tau may be mere luck."""
+LONE_GAIN = math.log(2.0)
+"""With so little evidence, one pair of processes proves nothing smaller than this."""
+_TAUS = tuple(10 ** (-4.5 + 0.11 * index) for index in range(46))
+"""The values of tau that the mixture is taken over: 0.003 % to a factor of 16."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What some processes that ran the same plans say about tau."""
+
+    square: float
+    """Mean square of the differences between pairs of processes, as log ratios."""
+    freedom: int
+    """How many independent differences that is the mean of."""
+    within: float
+    """The part of ``square`` that the turns' own noise is expected to bring."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An interval for a log ratio."""
+
+    centre: float
+    radius: float
+    turns: float
+    """Part of the radius that is the turns' noise; more turns narrow it."""
+    processes: float
+    """Part of the radius that is the processes' shifts; only fresh processes narrow it."""
+    error: float
+    """Standard error of the centre, both parts."""
+    tau: float
+    """Median of what the processes' shifts may have for a standard deviation."""
+    merged: int
+    """Turns merged into one before they counted."""
+
+    @property
+    def low(self) -> float:
+        return self.centre - self.radius
+
+    @property
+    def high(self) -> float:
+        return self.centre + self.radius
+
+
+def reach(values: int, freedom: int, alpha: float, *, near: int = NEAR_PAIRS) -> float:
+    """How many standard errors the interval extends to either side; infinite while there are too few.
+
+    ``values`` independent ones with ``freedom`` degrees left for their variance (one less, or one less for
+    each pair of processes). ``near``: the number of values at which it is to be narrowest, chosen before
+    any is seen; it holds at any number.
+    """
+    if freedom < 1 or values < 2:
+        return math.inf
+    c = _weight(alpha, near)
+    g = c / (values + c)
+    q = math.exp(2.0 / (freedom + 1.0) * (math.log(1.0 / alpha) - 0.5 * math.log(g)))
+    if q * g >= 1.0:
+        return math.inf
+    return math.sqrt(freedom * (q - 1.0) / (1.0 - q * g))
+
+
+@lru_cache(maxsize=64)
+def _weight(alpha: float, near: int) -> float:
+    """The c of the module's formula that makes the interval narrowest at ``near`` values."""
+
+    def squared(c: float) -> float:
+        g = c / (near + c)
+        q = math.exp(2.0 / near * (math.log(1.0 / alpha) - 0.5 * math.log(g)))
+        return (q - 1.0) / (1.0 - q * g) if q * g < 1.0 else math.inf
+
+    return min((0.01 * 1.25**step for step in range(30)), key=squared)
+
+
+def merge_size(clusters: Sequence[Sequence[float]]) -> int:
+    """How many consecutive turns make one that is independent of the next: the longest autocorrelation
+    time of any pair of processes with enough turns to tell, rounded up."""
+    times = [autocorrelation_time(values) for values in clusters if len(values) >= LEAST_MERGED]
+    return max((max(1, min(round(t), len(max(clusters, key=len)) // 3)) for t in times), default=1)
+
+
+def merge(values: Sequence[float], size: int) -> list[float]:
+    """Means of ``size`` consecutive values; what is left over at the end joins the last."""
+    count = max(1, len(values) // size)
+    edges = [index * size for index in range(count)] + [len(values)]
+    return [math.fsum(values[start:end]) / (end - start) for start, end in itertools.pairwise(edges)]
+
+
+def tame(values: Sequence[float]) -> list[float]:
+    """Values with the far ones moved back to ``CLIPPED`` robust deviations from the median."""
+    if len(values) < LEAST_CLIPPED:
+        return list(values)
+    centre = median(values)
+    far = CLIPPED * MAD_TO_SIGMA * mad(values)
+    return [min(max(value, centre - far), centre + far) for value in values] if far else list(values)
+
+
+def spread_of(clusters: Sequence[Sequence[float]]) -> tuple[float, int, list[list[float]]]:
+    """(variance of one merged turn, its degrees of freedom, the merged turns of each pair of processes)."""
+    size = merge_size(clusters)
+    merged = [merge(tame(values), size) for values in clusters if values]
+    freedom = sum(len(values) - 1 for values in merged)
+    squares = math.fsum(
+        (value - math.fsum(values) / len(values)) ** 2 for values in merged for value in values
+    )
+    return (squares / freedom if freedom else 0.0), freedom, merged
+
+
+def evidence_of_pairs(clusters: Sequence[Sequence[float]]) -> list[Evidence]:
+    """From the pairs of fresh processes of one comparison: how far their means lie from each other."""
+    variance, _, merged = spread_of(clusters)
+    if len(merged) < 2:
+        return []
+    means = [math.fsum(values) / len(values) for values in merged]
+    centre = math.fsum(means) / len(means)
+    freedom = len(means) - 1
+    within = variance * math.fsum(1.0 / len(values) for values in merged) / len(merged)
+    square = math.fsum((mean - centre) ** 2 for mean in means) / freedom
+    return [Evidence(square=square, freedom=freedom, within=within)]
+
+
+def evidence_of_unchanged(clusters: Sequence[Sequence[float]]) -> list[Evidence]:
+    """From one unchanged process against one or several others of the same plan.
+
+    The differences share the first process: M of them lie about 0 as M + 1 processes about their mean,
+    each with half the variance of a difference.
+    """
+    variance, _, merged = spread_of(clusters)
+    if not merged:
+        return []
+    levels = [0.0, *(math.fsum(values) / len(values) for values in merged)]
+    centre = math.fsum(levels) / len(levels)
+    count = len(merged)
+    square = 2.0 * math.fsum((level - centre) ** 2 for level in levels) / count
+    within = 2.0 * variance * math.fsum(1.0 / len(v) for v in merged) / (count + 1)
+    return [Evidence(square=square, freedom=count, within=within)]
+
+
+def _mixture(evidence: Sequence[Evidence]) -> list[tuple[float, float]]:
+    """(tau, its weight), from the prior and the evidence. Weights add up to 1."""
+    logs = []
+    for tau in _TAUS:
+        # half-Cauchy in steps of log tau
+        total = math.log(tau) - math.log1p((tau / TYPICAL_SHIFT) ** 2)
+        for one in evidence:
+            variance = tau * tau + one.within
+            total -= 0.5 * one.freedom * (math.log(variance) + one.square / variance)
+        logs.append(total)
+    top = max(logs)
+    weights = [math.exp(value - top) for value in logs]
+    whole = math.fsum(weights)
+    return [(tau, weight / whole) for tau, weight in zip(_TAUS, weights, strict=True)]
+
+
+def shift_bound(evidence: Sequence[Evidence], share: float, alpha: float) -> tuple[float, float]:
+    """(what the weighted mean of shifts stays under with a chance of 1 - alpha, the median of tau).
+
+    ``share``: sum of the squares of the weights, 1 / K for K equal ones.
+    """
+    mixture = _mixture(evidence)
+    root = math.sqrt(2.0 * share)
+
+    def tail(bound: float) -> float:
+        return math.fsum(weight * math.erfc(bound / (tau * root)) for tau, weight in mixture)
+
+    low, high = 1e-6, 1e-4
+    while tail(high) > alpha and high < 100.0:
+        low, high = high, 2.0 * high
+    for _ in range(24):
+        middle = math.sqrt(low * high)
+        if tail(middle) > alpha:
+            low = middle
+        else:
+            high = middle
+    reached = 0.0
+    for tau, weight in mixture:
+        reached += weight
+        if reached >= 0.5:
+            return high, tau
+    return high, mixture[-1][0]
+
+
+def interval_of(
+    clusters: Sequence[Sequence[float]],
+    *,
+    alpha: float,
+    evidence: Sequence[Evidence] = (),
+    processes_differ: bool = True,
+    near: int = NEAR_PAIRS,
+) -> Interval | None:
+    """Interval for the effect from the log ratios of turns, one list for each pair of processes.
+
+    It holds, with a chance of 1 - ``alpha``, at all looks at once: after any number of turns and of up to
+    ``MOST_PROCESS_PAIRS`` pairs of processes. ``evidence``: what else is known about the shifts; the
+    clusters' own is added. ``processes_differ=False`` leaves the shifts out: the question is then how
+    these very processes differ. None without two values.
+    """
+    clusters = [values for values in clusters if values]
+    if sum(len(values) for values in clusters) < 2:
+        return None
+    variance, freedom, merged = spread_of(clusters)
+    means = [math.fsum(values) / len(values) for values in merged]
+    known = [*evidence, *evidence_of_pairs(clusters)] if processes_differ else []
+    count = len(merged)
+    spend = PROCESS_SHARES[min(count, MOST_PROCESS_PAIRS) - 1]
+    tau = shift_bound(known, 1.0, 0.5)[1] if processes_differ else 0.0
+    precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
+    weights = [precision / math.fsum(precisions) for precision in precisions]
+    centre = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True))
+    own = math.fsum(w * w * variance / len(v) for w, v in zip(weights, merged, strict=True))
+    total = sum(len(values) for values in merged)
+    turns = 0.0
+    if freedom:
+        turns = reach(total, freedom, alpha, near=near) * math.sqrt(own)
+    elif not processes_differ:
+        turns = math.inf
+    processes = 0.0
+    if processes_differ:
+        share = math.fsum(weight * weight for weight in weights)
+        processes = shift_bound(known, share, spend * alpha)[0]
+        if count == 1 and sum(one.freedom for one in known) < LONE_EVIDENCE:
+            processes = max(processes, LONE_GAIN)
+    return Interval(
+        centre=centre,
+        radius=math.hypot(turns, processes),
+        turns=turns,
+        processes=processes,
+        error=math.sqrt(own + tau * tau * math.fsum(w * w for w in weights)),
+        tau=tau,
+        merged=max(1, round(sum(len(v) for v in clusters) / total)),
+    )
