@@ -7,6 +7,7 @@ is one of them from its start to its record in the ledger; whatever ends a searc
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from flatout.errors import FlatoutError
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
+from flatout.room import gpu_room_bytes, host_room_bytes
 from flatout.runners import Request, Runner, Session, SessionEnded
 from flatout.search.bounds import Bound, bound_of
 from flatout.search.options import SearchOptions
@@ -213,6 +215,9 @@ class Bench:
         self.live: list[Process] = []
 
         self.phase = Phase.BASELINE
+        # before any process of the search lives: what others leave of the memory
+        self._host_room = host_room_bytes() or host.memory_bytes
+        self._gpu_room = (gpu_room_bytes(host.gpus[0].uuid) if host.gpus else None) or sys.maxsize
         self.best = Plan()
         self.best_ratio: float | None = None
         self.decided: set[str] = set()
@@ -381,13 +386,13 @@ class Bench:
         assert self.discovery is not None
         if self.discovery.device.startswith("cuda") and self.host.gpus:
             peaks = [plan.peak_bytes for plan in plans]
-            if all(peaks):
-                # the caching allocator reserves more than it hands out
-                need = sum(int(1.1 * peak) + CONTEXT_BYTES for peak in peaks)
-                return need <= self.host.gpus[0].memory_bytes
+            # the caching allocator reserves more than it hands out
+            need = sum(int(1.1 * peak) + CONTEXT_BYTES for peak in peaks)
+            if all(peaks) and need > min(self.host.gpus[0].memory_bytes, self._gpu_room):
+                return False
         peaks = [plan.host_peak_bytes for plan in plans]
         if all(peaks) and self.host.memory_bytes:
-            return sum(peaks) <= 0.8 * self.host.memory_bytes
+            return sum(peaks) <= 0.8 * min(self.host.memory_bytes, self._host_room)
         return True
 
     def technique(self, name: str) -> Technique:
