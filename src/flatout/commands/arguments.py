@@ -100,6 +100,13 @@ def leaves(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def count(text: str) -> int:
+    """A whole number from 1 on. Raises argparse.ArgumentTypeError as above."""
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seeds; write 3")
+    return int(text)
+
+
 def names(text: str) -> tuple[str, ...]:
     """The names in ``a,b , c``; validated later, where the catalogue is loaded."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())

@@ -15,11 +15,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flatout.commands.arguments import duration_seconds, leaves, names
+from flatout.commands.arguments import count, duration_seconds, leaves, names
 
 USAGE = (
     "[--fast | --thorough] [--budget 10m] [--only A,B] [--without A,B] [--allow recipe:A] [--out DIR] "
-    "[--isolation WAY] [--fresh] [--seed N] -- COMMAND..."
+    "[--isolation WAY] [--fresh] [--seed N] [--quality N] -- COMMAND..."
 )
 TAKES_COMMAND = True
 DEFAULT_OUT = Path(".flatout")
@@ -70,6 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fresh", action="store_true", help="start anew where an unfinished search could go on"
     )
     parser.add_argument(
+        "--quality",
+        type=count,
+        default=0,
+        metavar="N",
+        help="at the end, train the plan and the program with N seeds each and compare steps and time to "
+        "equal loss; keeps 40 %% of the budget for it (default: none)",
+    )
+    parser.add_argument(
         "--seed", type=int, metavar="N", help="seed Python, numpy and torch with this in every trial"
     )
 
@@ -105,6 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         fresh=arguments.fresh,
         isolation=arguments.isolation,
+        quality=arguments.quality,
     )
     check_options(options, TECHNIQUES)
     with stop_politely():

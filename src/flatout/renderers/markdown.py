@@ -64,6 +64,7 @@ def render_markdown(report: Report) -> str:
         ("Not in the plan", _left_out(report)),
         ("By hand", _by_hand(report)),
         ("How sure", _how_sure(report)),
+        ("To equal loss", _quality(report)),
         ("Your files", _files(report)),
         ("Every trial", _trials(report)),
         ("Notes", [f"- {escape(note)}" for note in report.notes]),
@@ -147,6 +148,24 @@ def _how_sure(report: Report) -> list[str]:
         lines.append(f"- still right: {escape(report.guard_note)}")
     lines += [f"- {escape(line)}" for line in sentences.compile_lines(report)]
     return lines
+
+
+def _quality(report: Report) -> list[str]:
+    quality = report.quality
+    if quality is None:
+        return []
+    head = ("seed", "level", "plan's loss then", "steps to the level", "plan's steps to it")
+    rows = [
+        (
+            str(result.seed),
+            f"{result.level:.6g}",
+            f"{result.plan_level:.6g}",
+            str(result.baseline_steps or "-"),
+            str(result.plan_steps or "not reached"),
+        )
+        for result in quality.seeds
+    ]
+    return [*(f"- {escape(line)}" for line in sentences.quality_lines(quality)), "", *_table(head, rows)]
 
 
 def _files(report: Report) -> list[str]:

@@ -20,6 +20,7 @@ PHASES = {
     Phase.CLIMBING: "putting techniques together",
     Phase.PROVING: "proving the plan against the program as it is",
     Phase.SHARES: "measuring each technique's share of the plan",
+    Phase.QUALITY: "training several seeds to equal loss",
     Phase.DONE: "done",
 }
 MILESTONES_SHOWN = 12

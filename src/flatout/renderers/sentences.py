@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout.quality import Quality
 from flatout.renderers.text import duration, plain, size, times
 from flatout.report import Limit, Noise, Remains, Report, Standing, TechniqueRow
 from flatout.trial import State
@@ -143,6 +144,25 @@ def left_notes(left: Remains) -> list[str]:
             "proves no gain"
         )
     return notes
+
+
+def quality_lines(quality: Quality) -> list[str]:
+    """The verdict over seeds, and what it took each to come to equal loss."""
+    seeds = len(quality.seeds)
+    lines = [
+        f"{quality.call.value} over {seeds} seed{'s' * (seeds != 1)} of {quality.steps:,} steps "
+        f"({quality.confidence:.0%} sure, losses smoothed over {quality.smoothed}): {plain(quality.reason)}"
+    ]
+    for name, ratio in (("steps", quality.steps_ratio), ("time, starts left out", quality.time_ratio)):
+        if ratio is not None:
+            shown = interval(ratio.value, ratio.low, ratio.high)
+            lines.append(f"{name}: {shown} less than the program as it is to the same loss")
+    late = [result.seed for result in quality.seeds if result.plan_steps is None]
+    if late:
+        lines.append(
+            f"with seed {', '.join(map(str, late))} the plan did not come to the level in its steps"
+        )
+    return lines
 
 
 def noise_lines(noise: Noise) -> list[str]:

@@ -43,6 +43,7 @@ def render_terminal(report: Report, *, width: int = 100, colour: bool = False) -
         ("Already there", _already(report, width)),
         ("Not in the plan", _left_out(report, width)),
         ("How sure", _how_sure(report, width)),
+        ("To equal loss", _quality(report, width)),
         ("Your files", _files(report, width)),
         ("Notes", [line for note in report.notes for line in _item(plain(note), width)]),
     ):
@@ -153,6 +154,12 @@ def _how_sure(report: Report, width: int) -> list[str]:
         texts.append(f"still right: {plain(report.guard_note)}")
     texts += sentences.compile_lines(report)
     return [line for text in texts for line in _item(text, width)]
+
+
+def _quality(report: Report, width: int) -> list[str]:
+    if report.quality is None:
+        return []
+    return [line for text in sentences.quality_lines(report.quality) for line in _item(text, width)]
 
 
 def _files(report: Report, width: int) -> list[str]:

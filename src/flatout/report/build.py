@@ -12,6 +12,7 @@ from flatout.codec import from_plain
 from flatout.guard.gradients import NO_AGREEMENT_DB, agreement_text, own_agreement_db
 from flatout.ledger import Ledger
 from flatout.planfile import PlanFile, Proof
+from flatout.quality import Quality, judge_quality
 from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
 from flatout.report.record import Proved, Record
 from flatout.report.sentences import conclude
@@ -77,6 +78,7 @@ def build_report(ledger: Ledger, search: int) -> Report:
         trials=tuple(_trial_row(trial) for trial in record.trials.values()),
         limits=_limits(record),
         left=_left(record, proved, techniques),
+        quality=_quality(record, proved),
         noise=noise,
         already=dict(record.baseline.discovery.already)
         if record.baseline is not None and record.baseline.discovery is not None
@@ -295,6 +297,28 @@ def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) 
     )
 
 
+def _quality(record: Record, proved: Proved) -> Quality | None:
+    """Judged from the curves that the ledger holds."""
+    planned = record.last("quality_planned")
+    runs = [event.data for event in record.events if event.kind == "quality_run"]
+    if planned is None or planned.data["plan"] != proved.plan.key or not runs:
+        return None
+    curves: dict[str, dict[int, dict[int, float]]] = {}
+    for data in runs:
+        curve = {int(step): float(loss) for step, loss in data["curve"]}
+        curves.setdefault(str(data["plan"]), {})[int(data["seed"])] = curve
+    if proved.baseline_step_seconds is None or proved.plan_step_seconds is None:
+        return None
+    return judge_quality(
+        curves.get("baseline", {}),
+        curves.get(proved.plan.key, {}),
+        key=proved.plan.key,
+        steps=int(planned.data["steps"]),
+        baseline_step_seconds=proved.baseline_step_seconds,
+        plan_step_seconds=proved.plan_step_seconds,
+    )
+
+
 def _noise(record: Record) -> Noise | None:
     verdict = record.verdicts.get("again")
     trial = latest(record.trials, "again")
@@ -430,6 +454,8 @@ def _options(record: Record) -> str:
             said += f" {flag} {','.join(names)}"
     if options.isolation != plain.isolation:
         said += f" --isolation {options.isolation}"
+    if options.quality:
+        said += f" --quality {options.quality}"
     if options.seed is not None:
         said += f" --seed {options.seed}"
     return said
@@ -444,6 +470,9 @@ def _notes(record: Record) -> tuple[str, ...]:
             f"there was no time for a second unchanged run (about {unrepeated.data['needed']:.0f} s): "
             "how far two equal runs are apart is not known"
         )
+    unqualified = record.last("unqualified")
+    if unqualified is not None:
+        notes.append(f"--quality: {unqualified.data['reason']}")
     short = record.last("short")
     if short is not None:
         notes.append(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
+from flatout.quality import Quality
 from flatout.search.floor import Remains
 from flatout.search.limits import Limit
 from flatout.search.standing import Standing
@@ -142,6 +143,8 @@ class Report:
     next_command: str
     left: Remains | None = None
     """What is left of the plan's step, or of the untouched program's where there is no plan."""
+    quality: Quality | None = None
+    """Of several seeds to equal loss, where it was asked for."""
     error: str = ""
     """Name of the class in errors.py that ended the search, with ``conclusion`` its message."""
     child_error: str = ""

@@ -18,7 +18,7 @@ from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
 from flatout.room import gpu_room_bytes, host_room_bytes
-from flatout.runners import Request, Runner, Session, SessionEnded
+from flatout.runners import GuardTrial, Request, Runner, Session, SessionEnded
 from flatout.search.bounds import Bound, bound_of
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
@@ -203,6 +203,8 @@ class Bench:
         self._tell = tell
         self._began = clock()
         self._spent_before = ledger.spent_seconds(search)
+        self.reserved_seconds = 0.0
+        """Of the budget, kept for what comes after the search itself (--quality)."""
         self.trials = ledger.trials(search)
         self.verdicts = ledger.verdicts(search)
         self._notes = {(event.kind, str(event.data)) for event in ledger.events(search)}
@@ -213,11 +215,11 @@ class Bench:
         self.usual: Usual | None = None
         """What is ordinary around the untouched program's own turns; None: not known."""
         self.live: list[Process] = []
-
-        self.phase = Phase.BASELINE
         # before any process of the search lives: what others leave of the memory
         self._host_room = host_room_bytes() or host.memory_bytes
         self._gpu_room = (gpu_room_bytes(host.gpus[0].uuid) if host.gpus else None) or sys.maxsize
+
+        self.phase = Phase.BASELINE
         self.best = Plan()
         self.best_ratio: float | None = None
         self.decided: set[str] = set()
@@ -231,6 +233,8 @@ class Bench:
         """Of the untouched program, in seconds: what candidates are screened against."""
         self.correlation = 1.0
         """Autocorrelation time of its steps, in steps."""
+        self.guard_reference: object = None
+        """What the untouched program's guard trials told (search/guarding.py)."""
         self.floor: Gradients | None = None
         """Agreement of two unchanged runs."""
         self.again_losses: Sequence[tuple[int, float]] = ()
@@ -253,7 +257,7 @@ class Bench:
         return self._spent_before + self.clock() - self._began
 
     def left(self) -> float:
-        return self.options.budget_seconds - self.elapsed()
+        return self.options.budget_seconds - self.elapsed() - self.reserved_seconds
 
     def start_seconds(self, plan: Plan) -> float:
         """Estimate of a process's time until it is warm."""
@@ -333,6 +337,8 @@ class Bench:
         *,
         reference_role: str | None = "compare",
         randomness_off: bool = False,
+        guard: GuardTrial | None = None,
+        seed: int | None = None,
         reserve_seconds: float = 0.0,
     ) -> Process:
         """A new process; it has taken no step yet. ``reserve_seconds`` of the budget stay untouched: the
@@ -345,10 +351,11 @@ class Bench:
         request = Request(
             key=unique,
             plan=plan,
-            seed=self.options.trial_seed,
+            seed=self.options.trial_seed if seed is None else seed,
             discovery=self.discovery,
             reference_role=reference_role,
             randomness_off=randomness_off,
+            guard=guard,
             time_limit_seconds=max(60.0, self.left() + 60.0),
             step_limit_seconds=min(self.options.step_limit_seconds, left),
         )

@@ -60,6 +60,8 @@ class SearchOptions:
     """Start anew even where an unfinished search of the same workload could go on."""
     step_limit_seconds: float = 300.0
     """No single step, the first included, may take longer."""
+    quality: int = 0
+    """Seeds with which the plan and the untouched program are trained to equal loss at the end; 0: none."""
     isolation: str = "auto"
     """The way of isolation that was asked for."""
 
@@ -74,7 +76,7 @@ class SearchOptions:
     @property
     def resume_key(self) -> dict[str, object]:
         """The options that must agree for a search to go on from an unfinished one; the budget, the way of
-        isolation and ``fresh`` may differ."""
+        isolation, ``quality`` and ``fresh`` may differ."""
         key: dict[str, object] = {
             "only": sorted(self.only),
             "without": sorted(self.without),

@@ -17,6 +17,7 @@ class Phase(StrEnum):
     CLIMBING = "climbing"
     PROVING = "proving"
     SHARES = "shares"
+    QUALITY = "quality"
     DONE = "done"
 
 

@@ -27,6 +27,7 @@ from flatout.search.last_profile import profile_last
 from flatout.search.measure import Seat
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.search.quality import measure_quality, reserved_seconds, say_cost
 from flatout.search.screen import SCREEN_SECONDS, SCREEN_STEPS, screen
 from flatout.search.shares import measure_shares
 from flatout.search.standing import Standing
@@ -158,6 +159,8 @@ def _search(bench: Bench) -> None:
     _note_catalogue(bench)
     choices = _candidates(bench)
     bench.total = len(bench.catalogue)
+    bench.reserved_seconds = reserved_seconds(bench)
+    say_cost(bench)
     if choices:
         measure_again(bench, baseline)
     allowance = Allowance(error=1.0 - bench.options.confidence, candidates=len(choices))
@@ -172,6 +175,8 @@ def _search(bench: Bench) -> None:
     for seat in (climb.kept, climb.best, climb.baseline):
         if seat is not None:
             seat.close()
+    bench.reserved_seconds = 0.0
+    measure_quality(bench, climb.best)
 
 
 def _note_catalogue(bench: Bench) -> None:
