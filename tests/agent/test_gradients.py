@@ -63,3 +63,13 @@ def test_equal_when_nothing_is_applied_and_near_under_bf16(command: list[str], t
     assert guard["cosine"] == pytest.approx(1.0, abs=1e-2)
     assert guard["loss"] == pytest.approx(guard["reference_loss"], rel=0.05)
     assert not guard["worst_parameter"].startswith("optimizer ")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("how", "reason"), [("constant", "every gradient is nil"), ("nan", "is finite")])
+def test_gradients_that_prove_nothing_are_not_called_equal(how: str, reason: str, tmp_path: Path) -> None:
+    command = program("odd_losses.py", "--how", how)
+    probe(tmp_path / "a", command, reference_role="save")
+    same = probe(tmp_path / "b", command, reference_role="compare").of("guard")[0]
+    assert same["compared"] == 0 and not same["equal"]
+    assert reason in same["reason"]

@@ -134,15 +134,18 @@ def test_not_finite():
 
 def test_constant_loss_and_too_few_steps():
     flat = [(step, 2.0) for step in range(20)]
-    assert judge_losses(flat, flat).passed is True
+    same = judge_losses(flat, flat)
+    assert same.passed is None, "nothing moves, so nothing is shown to be right"
+    assert same.note == "losses cannot be judged: the untouched program's is 2 at every step"
+    assert judge_losses([(step, 1.9) for step in range(20)], flat).passed is None
     assert judge_losses([(step, 2.2) for step in range(20)], flat).passed is False
     assert judge_losses(curve(3), [(step, 1.0) for step in range(3)]).passed is None
     assert judge_losses([], flat).passed is None
 
 
 def test_several_losses_of_a_step_are_averaged():
-    base = [(step, float(part)) for step in range(20) for part in (1, 3)]
-    swapped = [(step, float(part)) for step in range(20) for part in (3, 1)]
+    base = [(step, float(step + part)) for step in range(20) for part in (1, 3)]
+    swapped = [(step, float(step + part)) for step in range(20) for part in (3, 1)]
     assert judge_losses(swapped, base).passed is True
 
 

@@ -208,6 +208,9 @@ class Probe:
             rows.append(_Row(names[key], flat, wanted))
         if not rows:
             return _nothing("no parameter has a gradient in both", losses, reference["losses"], missing)
+        says_nothing = "" if missing else _says_nothing(rows)
+        if says_nothing:
+            return _nothing(says_nothing, losses, reference["losses"])
         return {
             **_summary(rows),
             "equal": bool(equal and not missing),
@@ -247,6 +250,15 @@ def decibels(signal_square: float, noise_square: float) -> float:
     if signal_square == 0.0:
         return -NOISELESS_DB
     return max(-NOISELESS_DB, min(NOISELESS_DB, 10.0 * math.log10(signal_square / noise_square)))
+
+
+def _says_nothing(rows: list[_Row]) -> str:
+    """Why equal gradients would prove nothing, or an empty text."""
+    if all(row.signal_square == 0.0 == row.grad_square for row in rows):
+        return "every gradient is nil: its loss does not depend on its parameters"
+    if not any(math.isfinite(row.signal_square) for row in rows):
+        return "no gradient of the untouched program is finite"
+    return ""
 
 
 def _summary(rows: list[_Row]) -> dict[str, Any]:

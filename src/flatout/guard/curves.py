@@ -49,9 +49,25 @@ def judge_losses(plan: Losses, baseline: Losses, again: Losses = ()) -> Judgemen
         return Judgement(
             passed=None, note=f"only {len(finite)} common steps: too few to compare loss curves"
         )
+    if len({theirs[step] for step in finite}) == 1:
+        return _of_constant(finite, ours, theirs[finite[0]])
     if all(ours[step] == theirs[step] for step in finite):
         return Judgement(passed=True, note=f"losses equal to the bit over {len(finite)} steps")
     return _by_numbers(finite, ours, theirs, second)
+
+
+def _of_constant(steps: list[int], ours: dict[int, float], theirs: float) -> Judgement:
+    """A loss that never changes shows a fault where the plan's is another one, and else nothing."""
+    apart = max((ours[step] for step in steps), key=lambda loss: abs(loss - theirs))
+    if apart > theirs and apart - theirs > MATTERS * abs(theirs):
+        return Judgement(
+            passed=False,
+            note=f"the loss is {apart:.4g}, the untouched program's {theirs:.4g} at every step",
+        )
+    return Judgement(
+        passed=None,
+        note=f"losses cannot be judged: the untouched program's is {theirs:.4g} at every step",
+    )
 
 
 def _by_numbers(
