@@ -169,6 +169,62 @@ class Call(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuardPoint:
+    """The gradients of a plan at one guarded step, against the truth at the same weights and batch.
+
+    Decibels are signal-to-noise, as in Gradients.
+    """
+
+    point: str
+    """``start``, ``later`` or ``late``."""
+    step: int
+    against: str
+    """``truth``, or ``baseline`` where there is none."""
+    compared: int
+    """Parameters."""
+    left_out: int = 0
+    """Parameters whose true gradient is nil."""
+    equal: bool = False
+    """To the untouched program's, to the bit."""
+    overall_db: float | None = None
+    baseline_db: float | None = None
+    """The untouched program's own agreement with the truth."""
+    needed_db: float | None = None
+    worst_db: float | None = None
+    worst_parameter: str = ""
+    slope: float | None = None
+    """Of all gradients on the true ones; 1 where their scale is right."""
+    loss: float | None = None
+    truth_loss: float | None = None
+    passed: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardReport:
+    """What the guard's own trials showed of one plan."""
+
+    passed: bool | None
+    """None: nothing could be judged, for what ``unchecked`` says."""
+    truth: str = ""
+    """What the truth was computed in."""
+    points: tuple[GuardPoint, ...] = ()
+    faults: tuple[str, ...] = ()
+    """Each with its check, place, value seen and value needed."""
+    updates: str = ""
+    invariants: str = ""
+    dropout: str = ""
+    unchecked: tuple[str, ...] = ()
+    """What could not be checked, and why."""
+    seconds: float = 0.0
+    """Wall time that this plan's guard took."""
+
+    @property
+    def complete(self) -> bool:
+        """Nothing was left unchecked: a plan may be called proved right."""
+        return self.passed is True and not self.unchecked
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The outcome of an interleaved comparison of two plans.
 
@@ -211,4 +267,5 @@ class Verdict:
     """Empty: passed. Else why the guard refuses ``plan_b``."""
     guard_note: str = ""
     """What the guard saw, also when it passed or could not judge."""
+    guard_report: GuardReport | None = None
     reason: str = ""

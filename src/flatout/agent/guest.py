@@ -73,6 +73,8 @@ class Guest:
             elif name == wrapping.MODULE:
                 if self.spec.techniques:
                     follow_wrapping(module, self.training)
+                if self.training is not None and self.training.guarding is not None:
+                    self.training.guarding.compiler_there()
                 if self.spec.mode == "trial":
                     wrapping.watch(module, self.emit)
             elif name == "torch._inductor.config":

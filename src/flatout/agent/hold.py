@@ -44,6 +44,7 @@ class Hold:
         if self.profiler is not None:
             profiler, self.profiler = self.profiler, None
             self.guest.emit(profiler.stop())
+            self.training.profiled()
         if taken < control.granted:
             control.set_steps(self.rank, taken)
             return
@@ -74,5 +75,6 @@ class Hold:
     def _stop(self, taken: int) -> None:
         if self.follows:
             self.training.finish(flush=False)
+            self.training.profiled()
         self.guest.emit({"event": "end", "reason": "stopped by flatout", "steps": taken})
         self.guest.leave(0)

@@ -56,6 +56,8 @@ EVENTS = {
     "refused": "technique, reason: it cannot act in this program; the trial ends",
     "active": "technique, active (bool), evidence (dict): once, after the first steps or at the end",
     "guard": "reference saved, or compared: see agent/gradients.py",
+    "guarding": "in guard trials: what was seen at a guarded step, its ``what`` one of facts, model, "
+    "gradients, updates, buffers, dropout, note: see agent/guarding/",
     "profile": "one step: kernels and operators by name with count and seconds, device_busy_seconds, "
     "wall_seconds; work, gaps, span_seconds and (on a CPU) peaks: see agent/timeline.py",
     "watch": "in a real run: step, what (nan_loss, frozen_parameter, ...), detail",
@@ -79,6 +81,8 @@ class Spec:
         reference_path: str | None = None,
         reference_role: str | None = None,
         randomness_off: bool = False,
+        guard: dict[str, Any] | None = None,
+        late_path: str | None = None,
         redirect_dir: str | None = None,
         degrade: bool = False,
         acts_dir: str | None = None,
@@ -104,6 +108,12 @@ class Spec:
         """``save``, ``compare`` or None."""
         self.randomness_off = randomness_off
         """Dropout p = 0 and the compiler's random numbers as eager's, for the gradient probe."""
+        self.guard = guard
+        """Of a guard trial (agent/guarding/): ``role``, ``folder`` of all of them, ``points`` (name ->
+        steps that are compared), ``updates`` (steps at which all optimisers get the untouched program's
+        gradients), ``precision`` of the truth."""
+        self.late_path = late_path
+        """Where weights and buffers are written down once it has been timed, for the guard's late point."""
         self.redirect_dir = redirect_dir
         """Third way of isolation: Python's writers go here. None where a stronger way holds."""
         self.degrade = degrade

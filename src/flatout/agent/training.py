@@ -52,6 +52,13 @@ class Training:
         self.held_ns = 0
         self.discovery: Any = None
         self.units: Any = None
+        self._late = False
+        """The weights of a later step have been written down."""
+        self.guarding: Any = None
+        if self.spec.guard:
+            from .guarding import Guarding
+
+            self.guarding = Guarding(self)
         self._reset()
 
     def _reset(self) -> None:
@@ -89,6 +96,8 @@ class Training:
         _OF_THE_PARENT.append(dict(self.__dict__))
         self.discovery = None
         self._reset()
+        if self.guarding is not None:
+            self.guarding.forget()
 
     # --- getting to know the process
 
@@ -114,6 +123,8 @@ class Training:
     def torch_ready(self) -> None:
         """After the acts have seen torch. A program without optimisers gives no later sign before its
         first training call."""
+        if self.guarding is not None:
+            self.guarding.torch_ready()
         if self.acting and self.spec.step_unit == "backward":
             self.units = Units(self.guest, self.spec.units)
             self.units.watch_calls()
@@ -150,6 +161,8 @@ class Training:
             if self.units is None:
                 self.units = Units(self.guest, self.spec.units)
             self.look_for_units(optimizer)
+        if self.guarding is not None:
+            self.guarding.optimizer_made()
 
     def look_for_units(self, optimizer: Any) -> None:
         try:
@@ -166,6 +179,8 @@ class Training:
         self._meet(optimizer)
         if self.discovery is not None:
             self.discovery.optimizer_seen(optimizer)
+        if self.guarding is not None:
+            return self.guarding.update_begins(optimizer, args, kwargs, outermost)
         if self.probe is not None:
             return self.probe.at_optimizer(optimizer, args, kwargs, outermost)
         return None
@@ -186,8 +201,11 @@ class Training:
 
     @_hook
     def optimizer_ends(self, optimizer: Any) -> None:
-        if self.nesting.leave() and self.scaler_depth == 0:
-            self._outermost_ended(optimizer)
+        if self.nesting.leave():
+            if self.guarding is not None:
+                self.guarding.update_ends(optimizer)
+            if self.scaler_depth == 0:
+                self._outermost_ended(optimizer)
 
     @_hook
     def scaler_step_begins(self, scaler: Any, optimizer: Any) -> None:
@@ -207,6 +225,8 @@ class Training:
         if self.scaler_depth == 0 and self.nesting.depth == 0:
             if self.watch is not None and not self._inner_steps:
                 self.watch.skipped += 1
+            if self.guarding is not None and not self._inner_steps:
+                self.guarding.scaler_skipped()
             # Also when the scaler skipped the step: the program has gone once through its loop.
             self._outermost_ended(optimizer)
 
@@ -264,6 +284,9 @@ class Training:
         elif loss.numel() == 1:
             step = len(self.steps.marks) if self.steps.discovering else self.steps.taken + 1
             self.block.losses.append(Loss(step, self._unscaled(loss)))
+        if self.guarding is not None:
+            whole = self.watch is None and loss.numel() == 1
+            self.guarding.backward_begins(self.block.losses[-1].tensor if whole else None)
 
     @_hook
     def backward_raised(self) -> None:
@@ -280,6 +303,8 @@ class Training:
             self.discovery.backward_over()
         if self.probe is not None:
             self.probe.after_backward()
+        if self.guarding is not None:
+            self.guarding.backward_ends()
         self._after_mark(self.steps.backward_ended(), noted=True)
 
     # --- loaders
@@ -365,8 +390,18 @@ class Training:
                 self._give_evidence()
         if self.watch is not None:
             self.watch.step(taken)
+        if self.guarding is not None:
+            self.guarding.step_ended(taken)
         if self.hold is not None:
             self.hold.step_ended(taken)
+
+    def profiled(self) -> None:
+        """The untouched program has been timed: its weights are now those of a later step."""
+        if self.spec.late_path and not self._late and process.rank(self.torch) == 0:
+            self._late = True
+            from .guarding import weights
+
+            weights.save(self.torch, self.made, self.spec.late_path)
 
     def _check_units(self) -> None:
         try:

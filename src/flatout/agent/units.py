@@ -307,6 +307,8 @@ class Units:
         """The techniques around one unit, the plan's first outermost."""
         self.guest.end_if_refused()
         composed = call.plain
+        if self.guest.training.guarding is not None:
+            composed = self.guest.training.guarding.innermost(call.unit, composed)
         for act in reversed(list(self.guest.acts)):
             was, self.guest.in_act = self.guest.in_act, True
             try:

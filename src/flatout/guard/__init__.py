@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flatout.trial import GuardReport
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
@@ -18,14 +20,19 @@ class Judgement:
     """None: it cannot judge, for ``note``."""
     note: str
     """What was seen, in a few words."""
+    report: GuardReport | None = None
+    """Of the guard's own trials."""
 
 
 def combine(*judgements: Judgement) -> Judgement:
     """Refused when any refuses; passed when at least one could judge; else cannot judge."""
     refused = [one.note for one in judgements if one.passed is False]
+    report = next((one.report for one in judgements if one.report is not None), None)
     if refused:
-        return Judgement(passed=False, note="; ".join(refused))
+        return Judgement(passed=False, note="; ".join(refused), report=report)
     known = any(one.passed for one in judgements)
     return Judgement(
-        passed=True if known else None, note="; ".join(one.note for one in judgements if one.note)
+        passed=True if known else None,
+        note="; ".join(one.note for one in judgements if one.note),
+        report=report,
     )

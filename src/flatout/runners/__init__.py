@@ -6,12 +6,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from flatout.plan import Plan
 from flatout.trial import Block, Outcome, Profile
 from flatout.workload import Discovery
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuardTrial:
+    """What a process does for the guard (agent/guarding/) instead of being timed."""
+
+    role: str
+    """``baseline``, ``truth``, ``again``, ``plan``; or ``random``, with the program's randomness on."""
+    points: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Name of a point of training -> its consecutive steps that are compared."""
+    updates: tuple[int, ...] = ()
+    """Steps at which every optimiser gets the untouched program's gradients."""
+    precision: str = "float64"
+    """Of the truth."""
+    truth: bool = True
+    """There is one to compare with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +42,7 @@ class Request:
     reference_role: str | None = None
     """``save`` or ``compare`` the first step's gradients, or None."""
     randomness_off: bool = False
+    guard: GuardTrial | None = None
     time_limit_seconds: float = 600.0
     """No process lives longer."""
     step_limit_seconds: float = 300.0

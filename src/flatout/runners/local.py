@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from flatout.errors import DiskFull, IsolationError
+from flatout.errors import IsolationError
 from flatout.host import Interpreter
 from flatout.isolation import Way, available, scratch
 from flatout.runners import Request
 from flatout.runners.session import LocalSession
 from flatout.workload import Workload
+from flatout.writing import cannot_write
 
 WRITE_LIMIT_BYTES = 16 << 30
 
@@ -29,6 +30,9 @@ def _say_nothing(_line: str) -> None:
 
 class LocalRunner:
     """Starts sessions of one workload. Use as a context manager: leaving it ends all of them."""
+
+    guards = True
+    """Its processes can be guard trials (Request.guard)."""
 
     def __init__(
         self,
@@ -52,13 +56,12 @@ class LocalRunner:
         self.trials = self.out_dir / "trials"
         self.cache = self.out_dir / "cache"
         self.reference = self.out_dir / "reference"
+        self.guard_folder = self.reference / "guard"
         try:
-            for folder in (self.trials, self.cache, self.reference):
+            for folder in (self.trials, self.cache, self.reference, self.guard_folder):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DiskFull(
-                f"{self.out_dir} cannot be written: {error.strerror}", hint="Choose another --out."
-            ) from error
+            raise cannot_write(self.out_dir, error) from error
         self._ways = available(
             cwd=os.path.realpath(workload.cwd),
             out_dir=self.out_dir,
@@ -151,14 +154,12 @@ class LocalRunner:
         self.close()
 
     def new_folder(self, key: str) -> Path:
-        """``trials/NNNN-KEY``, made. Raises DiskFull."""
+        """``trials/NNNN-KEY``, made. Raises DiskFull, or UsageError where it may not be."""
         numbers = [int(path.name[:4]) for path in self.trials.iterdir() if path.name[:4].isdigit()]
         name = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", key)[:60].strip("-")
         folder = self.trials / f"{max(numbers, default=0) + 1:04d}-{name}"
         try:
             folder.mkdir()
         except OSError as error:
-            raise DiskFull(
-                f"{folder} cannot be made: {error.strerror}", hint="Free space, or choose another --out."
-            ) from error
+            raise cannot_write(folder, error) from error
         return folder

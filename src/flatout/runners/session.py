@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flatout.agent.protocol import PROFILE, RUN, STOP, Control, Spec
-from flatout.errors import DiskFull
 from flatout.isolation import processes
 from flatout.isolation.choose import covered_places
 from flatout.isolation.client import Supervised
@@ -29,6 +28,7 @@ from flatout.runners.ranks import Ranks
 from flatout.runners.still import PATIENCE_SECONDS, SOON_SECONDS, Still
 from flatout.trial import Block, Outcome, Profile, State
 from flatout.workload import Discovery
+from flatout.writing import cannot_write
 
 if TYPE_CHECKING:
     from flatout.runners.local import LocalRunner
@@ -88,10 +88,7 @@ class LocalSession:
             spec_path.write_text(self._spec(redirect_dir).to_json(), encoding="utf-8")
             self._control = Control(str(self.folder / "control"), create=True)
         except OSError as error:
-            raise DiskFull(
-                f"{self.folder} cannot be written: {error.strerror}",
-                hint="Free space, or choose another --out.",
-            ) from error
+            raise cannot_write(self.folder, error) from error
         refusal = self._cannot_enter()
         if refusal is not None:
             self._ended = refusal
@@ -132,6 +129,8 @@ class LocalSession:
             reference_path=str(self._reference_path()) if request.reference_role else None,
             reference_role=request.reference_role,
             randomness_off=request.randomness_off,
+            guard=self._guard(),
+            late_path=self._late_path(),
             redirect_dir=redirect_dir,
             acts_dir=str(self._runner.acts_dir) if self._runner.acts_dir else None,
         )
@@ -141,11 +140,26 @@ class LocalSession:
         name = "gradients-still.pt" if self._request.randomness_off else "gradients.pt"
         return self._runner.reference / name
 
+    def _guard(self) -> dict[str, object] | None:
+        guard = self._request.guard
+        if guard is None:
+            return None
+        return {**dataclasses.asdict(guard), "folder": str(self._runner.guard_folder)}
+
+    def _late_path(self) -> str | None:
+        """The untouched program that is timed writes its weights down when it has been measured."""
+        request = self._request
+        if request.reference_role != "save" or request.randomness_off:
+            return None
+        return str(self._runner.guard_folder / "late.pt")
+
     def _start(self, spec_path: Path, redirect_dir: str | None) -> Start:
         runner = self._runner
         workload = runner.workload
         environment = {**workload.environment, **cache_environment(runner.cache)}
         environment["FLATOUT_SPEC"] = str(spec_path)
+        if self._request.guard is not None and self._request.guard.role == "truth":
+            environment.update(TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
         by_pth = self._way.name == "overlay"
         sites = [os.path.realpath(path) for path in runner.interpreter.site_packages if Path(path).is_dir()]
         if not by_pth or not sites:
@@ -531,6 +545,7 @@ class LocalSession:
             graph_breaks=ranks.total("graph_breaks"),
             discovery=ranks.discovery() or self._request.discovery,
             gradients=ranks.gradients(),
+            guarding=tuple(ranks.all("guarding")),
             profile=ranks.profile(),
             active=ranks.evidence(),
             isolation=self._way.name,

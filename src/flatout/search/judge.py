@@ -8,9 +8,11 @@ from flatout.guard import Judgement, combine
 from flatout.guard.bars import bar_of
 from flatout.guard.curves import Losses, judge_losses
 from flatout.guard.gradients import judge_gradients
+from flatout.guard.whole import text_of
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
+from flatout.search.guarding import guard_plan, guards
 from flatout.search.standing import Standing
 from flatout.trial import Gradients, Outcome
 
@@ -20,6 +22,8 @@ and compiles nothing again, so a program that reaches it never settles."""
 LATE_RECOMPILES_ALLOWED = 4
 """After the warm-up. A few are honest: an epoch's last batch, a length seen for the first time."""
 GUARD_STEPS = 2
+HOPELESS_DB = 0.0
+"""Gradients whose error is as large as they are: refused before any truth is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +97,20 @@ def guard_fault(bench: Bench, process: Process, outcome: Outcome) -> Fault | Non
     """What the guard has against a plan after its first steps, before time is spent on its speed."""
     gradients = judge_start(bench, process.plan, outcome)
     assert bench.discovery is not None
-    # with dropout the difference may be other draws: judged apart before the plan is accepted
-    if gradients.passed is False and not bench.discovery.random:
+    # with dropout the difference may be other draws: judged apart before the plan is accepted, as is what
+    # lies near the bar, where the untouched program's own error must be known first
+    if gradients.passed is False and not bench.discovery.random and _is_hopeless(bench, outcome):
         return Fault(standing=Standing.REFUSED, reason=gradients.note)
     losses = judge_curve(bench, process.losses)
     return Fault(standing=Standing.REFUSED, reason=losses.note) if losses.passed is False else None
+
+
+def _is_hopeless(bench: Bench, outcome: Outcome) -> bool:
+    """The first step shows a fault that no truth will excuse."""
+    seen = outcome.gradients
+    if not guards(bench) or seen is None or seen.missing or seen.overall_db is None:
+        return True
+    return seen.overall_db < HOPELESS_DB
 
 
 def judge_start(bench: Bench, plan: Plan, outcome: Outcome) -> Judgement:
@@ -129,11 +142,19 @@ def judge_still(bench: Bench, plan: Plan) -> Judgement:
 
 def judge_plan(bench: Bench, plan: Plan, outcome: Outcome, losses: Losses) -> Judgement:
     """Everything the guard can say about a plan that is about to be accepted."""
+    report = guard_plan(bench, plan)
+    if report is not None and (report.faults or report.passed is not None):
+        own = Judgement(passed=report.passed, note=text_of(report), report=report)
+        return combine(own, judge_curve(bench, losses))
+    open_questions = "; ".join(report.unchecked) if report is not None else ""
     gradients = judge_start(bench, plan, outcome)
     assert bench.discovery is not None
     if gradients.passed is False and bench.discovery.random:
         gradients = judge_still(bench, plan)
-    return combine(gradients, judge_curve(bench, losses))
+    if open_questions:
+        open_questions = f"by the first step alone, since {open_questions}"
+    left_open = Judgement(passed=None, note=open_questions, report=report)
+    return combine(gradients, judge_curve(bench, losses), left_open)
 
 
 def _judge_gradients(bench: Bench, plan: Plan, seen: Gradients | None) -> Judgement:

@@ -1,0 +1,262 @@
+"""The guard's own trials: short processes that nobody times, started when a plan is about to be accepted.
+
+The untouched program, its truth (float64; float32 without TF32 where that fails) and a second unchanged
+run come first and serve every plan of the search; then each plan has one process, or two where the program
+draws random numbers. Starts overlap where memory holds them side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flatout.codec import to_plain
+from flatout.guard.whole import Reference, judge_whole, text_of
+from flatout.plan import Plan
+from flatout.runners import GuardTrial, SessionEnded
+from flatout.search.bench import Bench, Process
+from flatout.trial import GuardReport, Outcome, State
+
+POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2), "later": (5, 6), "late": (8, 9)}
+SHORT_POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2), "late": (4, 5)}
+"""For programs of a few steps, and where one takes long."""
+SHORTEST_POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2)}
+LONG_STEP_SECONDS = 5.0
+UPDATES = (1, 2)
+RANDOM_STEPS = 3
+"""Of the trials with randomness on: dropout is looked at in the last (agent/guarding/dropout.py)."""
+
+
+def guards(bench: Bench) -> bool:
+    """The runner can run the guard's trials."""
+    return bool(getattr(bench.runner, "guards", False))
+
+
+def points_of(bench: Bench) -> dict[str, tuple[int, ...]]:
+    """Which steps are compared."""
+    steps = bench.program_steps
+    for points in (POINTS, SHORT_POINTS):
+        last = max(step for one in points.values() for step in one)
+        slow = points is POINTS and bench.baseline_step_seconds > LONG_STEP_SECONDS
+        if (steps is None or steps > last) and not slow:
+            return points
+    return SHORTEST_POINTS
+
+
+def guard_seconds(bench: Bench, plan: Plan) -> float:
+    """Estimate of what guarding ``plan`` takes, the reference included where it is still to be made."""
+    if not guards(bench) or bench.baseline is None or _trial(bench, f"guard:{plan.key}") is not None:
+        return 0.0
+    steps = max(step for one in points_of(bench).values() for step in one)
+    random = bench.discovery is not None and bench.discovery.random
+    walk = steps * bench.baseline_step_seconds
+    plain = bench.start_seconds(Plan())
+    seconds = bench.start_seconds(plan) + walk + (bench.start_seconds(plan) if random else 0.0)
+    if _trial(bench, "guard:baseline") is None:
+        seconds += plain + 4 * walk + (plain if random else 0.0)
+    return seconds
+
+
+def guard_plan(bench: Bench, plan: Plan) -> GuardReport | None:
+    """What the guard's trials say of a plan, run where the ledger does not know them yet; None where the
+    runner has none."""
+    if not guards(bench):
+        return None
+    assert bench.discovery is not None
+    began = bench.clock()
+    needed = guard_seconds(bench, plan)
+    if needed > bench.left():
+        return GuardReport(
+            passed=None,
+            unchecked=(
+                f"the guard needs about {needed:.0f} s, and the budget has {bench.left():.0f} s left",
+            ),
+        )
+    techniques = {name: bench.technique(name).effect for name in plan.names}
+    bench.say(f"{plan.key}: the guard's own trials")
+    reference = make_reference(bench)
+    if not reference.baseline:
+        return GuardReport(passed=None, unchecked=reference.unchecked)
+    told, why = _told(bench, f"guard:{plan.key}", plan, _trial_of(bench, "plan", truth=reference.precision))
+    unchecked = [f"the plan's guard trial: {why}"] if why else []
+    random: tuple[dict[str, object], ...] = ()
+    if bench.discovery.random:
+        random, why = _told(bench, f"guard:random:{plan.key}", plan, _random_trial())
+        if why:
+            unchecked.append(f"dropout: {why}")
+        elif not any(event.get("what") == "dropout" for event in (*random, *reference.random)):
+            unchecked.append("dropout: no model was called in training")
+    report = judge_whole(
+        told,
+        reference,
+        techniques,
+        bench.discovery,
+        random=random,
+        unchecked=tuple(unchecked),
+        seconds=bench.clock() - began,
+    )
+    bench.note("guarded", {"plan": plan.key, "seconds": report.seconds, "report": to_plain(report)})
+    bench.say(f"{plan.key}: guard: {'refused: ' if report.faults else ''}{text_of(report)}")
+    return report
+
+
+def make_reference(bench: Bench) -> Reference:
+    """The untouched program's guard trials and the truth, once for a search."""
+    known = getattr(bench, "guard_reference", None)
+    if isinstance(known, Reference):
+        return known
+    assert bench.discovery is not None
+    began = bench.clock()
+    trials = [("guard:baseline", _trial_of(bench, "baseline")), ("guard:truth", _trial_of(bench, "truth"))]
+    trials.append(("guard:again", _trial_of(bench, "again")))
+    running = _start_together(bench, trials)
+    unchecked: list[str] = []
+    baseline, why = _told(bench, "guard:baseline", Plan(), trials[0][1], running)
+    if why or not baseline:
+        for process in running.values():
+            process.close()
+        reason = f"the untouched program could not be guarded: {why or 'it told nothing'}"
+        reference = Reference(baseline=(), unchecked=(reason,))
+    else:
+        truth, precision = _truth(bench, running, unchecked)
+        again, why = _told(bench, "guard:again", Plan(), trials[2][1], running)
+        if why:
+            unchecked.append(f"a second unchanged run: {why}")
+        random: tuple[dict[str, object], ...] = ()
+        if bench.discovery.random:
+            random, why = _told(bench, "guard:random:baseline", Plan(), _random_trial())
+            if why:
+                unchecked.append(f"dropout: {why}")
+        from flatout.guard.records import notes
+
+        unchecked += notes(baseline)
+        reference = Reference(
+            baseline=baseline,
+            truth=truth,
+            again=again,
+            random=random,
+            precision=precision,
+            unchecked=tuple(unchecked),
+            seconds=bench.clock() - began,
+        )
+    bench.note("guard reference", {"seconds": reference.seconds, "precision": reference.precision})
+    bench.guard_reference = reference
+    return reference
+
+
+def _truth(
+    bench: Bench, running: dict[str, Process], unchecked: list[str]
+) -> tuple[tuple[dict[str, object], ...], str]:
+    """(what the truth told, its precision)."""
+    told, why = _told(bench, "guard:truth", Plan(), _trial_of(bench, "truth"), running)
+    if not why and any(event.get("what") == "gradients" for event in told):
+        return told, "float64"
+    first = why or "it told nothing"
+    bench.say(f"no truth in FP64 ({first}): in FP32 without TF32", milestone=True)
+    told, why = _told(bench, "guard:truth32", Plan(), _trial_of(bench, "truth", precision="float32"))
+    if not why and any(event.get("what") == "gradients" for event in told):
+        return told, "float32"
+    unchecked.append(
+        f"there is no truth to compare with: in FP64, {first}; in FP32, {why or 'nothing told'}"
+    )
+    return (), ""
+
+
+def _trial_of(bench: Bench, role: str, *, precision: str = "float64", truth: str = "float64") -> GuardTrial:
+    return GuardTrial(
+        role=role, points=points_of(bench), updates=UPDATES, precision=precision, truth=bool(truth)
+    )
+
+
+def _random_trial() -> GuardTrial:
+    return GuardTrial(role="random")
+
+
+def _trial(bench: Bench, key: str) -> Outcome | None:
+    known = bench.trials.get(key)
+    return known.outcome if known is not None else None
+
+
+def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[str, Process]:
+    """Processes whose start overlaps, as many as memory holds; the rest is started when its turn comes."""
+    assert bench.baseline is not None
+    running: dict[str, Process] = {}
+    held = [_peek(process) for process in bench.live if process.alive]
+    for key, trial in trials:
+        if _trial(bench, key) is not None:
+            continue
+        factor = 2 if trial.role == "truth" else 1
+        size = replace(
+            bench.baseline,
+            peak_bytes=factor * bench.baseline.peak_bytes,
+            host_peak_bytes=factor * bench.baseline.host_peak_bytes,
+        )
+        if running and not _fits(bench, [*held, size]):
+            break
+        if not running:
+            _make_room(bench, size)
+            held = [_peek(process) for process in bench.live if process.alive]
+        running[key] = _start(bench, key, Plan(), trial)
+        held.append(size)
+    return running
+
+
+def _peek(process: Process) -> Outcome:
+    try:
+        return process.peek()
+    except SessionEnded as end:
+        return end.outcome
+
+
+def _fits(bench: Bench, outcomes: list[Outcome]) -> bool:
+    resident, bench.resident = bench.resident, True
+    try:
+        return bench.holds(*outcomes)
+    finally:
+        bench.resident = resident
+
+
+def _make_room(bench: Bench, size: Outcome) -> None:
+    """Close idle processes until one more fits; they are started again when they are needed."""
+    while True:
+        live = [process for process in bench.live if process.alive]
+        if not live or _fits(bench, [*(_peek(process) for process in live), size]):
+            return
+        live[0].close()
+
+
+def _start(bench: Bench, key: str, plan: Plan, trial: GuardTrial) -> Process:
+    return bench.start(key, plan, reference_role=None, randomness_off=trial.role != "random", guard=trial)
+
+
+def _told(
+    bench: Bench,
+    key: str,
+    plan: Plan,
+    trial: GuardTrial,
+    running: dict[str, Process] | None = None,
+) -> tuple[tuple[dict[str, object], ...], str]:
+    """(what a guard trial told, why it did not come to its end or empty). From the ledger where it is."""
+    known = _trial(bench, key)
+    if known is None:
+        process = (running or {}).get(key)
+        if process is None:
+            assert bench.baseline is not None
+            _make_room(bench, bench.baseline)
+            process = _start(bench, key, plan, trial)
+        known = _walk(process, trial)
+    if known.state is State.FAILED:
+        return known.guarding, known.reason or known.error or "it failed"
+    return known.guarding, ""
+
+
+def _walk(process: Process, trial: GuardTrial) -> Outcome:
+    steps = max((step for one in trial.points.values() for step in one), default=RANDOM_STEPS)
+    try:
+        while process.steps < steps:
+            process.advance(steps - process.steps)
+        outcome = replace(process.peek(), state=State.COMPLETED, step_seconds=(), profile=None)
+        process.record(outcome)
+        process.close()
+    except SessionEnded as end:
+        return end.outcome
+    return outcome
