@@ -17,6 +17,7 @@ from typing import Any, cast
 from flatout.host import Host, Interpreter
 from flatout.plan import Plan
 from flatout.runners import Request, SessionEnded
+from flatout.runners.playback import Playback, Recording
 from flatout.technique import Effect, Part, Technique
 from flatout.trial import Block, Gradients, Outcome, Profile, State
 from flatout.workload import Discovery, Unit
@@ -104,6 +105,8 @@ class MockProgram:
     device_bytes: int = 1 << 40
     discovery: Discovery = DISCOVERY
     profile: Profile | None = None
+    recording: Recording | None = None
+    """Noise of real processes, played in place of all of the above from ``noise`` to ``spike_factor``."""
     loader_wait_seconds: float = 0.0
     loss_noise: float = 0.02
     nan_loss_from: int | None = None
@@ -187,6 +190,7 @@ class MockSession:
         self._noise = 0.0
         program = runner.program
         self._process = math.exp(self._random.gauss(0.0, program.process_noise))
+        self._played = Playback(program.recording, self._random) if program.recording is not None else None
         self._counted: list[float] = []
         self._losses: list[tuple[int, float]] = []
         self._first_step_at = 0.0
@@ -312,6 +316,9 @@ class MockSession:
         for together, further in program.interactions.items():
             if together <= names:
                 factor *= further
+        if self._played is not None:
+            seconds = program.step_seconds * factor * next(self._played)
+            return seconds * (program.warmup_factor if self._steps < program.warmup_steps else 1.0)
         wave = math.sin(2 * math.pi * self._runner.now / program.drift_period_seconds)
         seconds = program.step_seconds * factor * self._process * math.exp(self._noise)
         seconds *= (1.0 + program.drift * wave) * (1.0 + program.growth * self._steps)

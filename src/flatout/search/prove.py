@@ -34,7 +34,7 @@ LEAST_TURNS = 6
 LEAST_TURNS_AGAIN = 4
 """Of every further pair of processes."""
 MOST_TURNS = 36
-"""Of one pair of processes."""
+"""Of one pair of processes, at the usual pace of a search."""
 NARROW_TURNS = 24
 SLOW_PAIR_SECONDS = 5.0
 SLOW_LEAST_TURNS = 4
@@ -238,7 +238,8 @@ class _Comparison:
         step = self.a.step_seconds() + self.b.step_seconds()
         pair_seconds = (steps + settle) * step
         slow = pair_seconds > SLOW_PAIR_SECONDS
-        most = aim.turns or (SLOW_MOST_TURNS if slow else MOST_TURNS)
+        in_all = bench.options.figures.most_pairs
+        most = aim.turns or min(in_all, SLOW_MOST_TURNS if slow else max(MOST_TURNS, in_all // 4))
         pace = _Pace(
             method=RESIDENT,
             least=min(most, aim.first_look or (SLOW_LEAST_TURNS if slow else LEAST_TURNS)),
@@ -354,6 +355,8 @@ class _Comparison:
             return Next.PROCESSES if more and samples.processes < pace.most_processes else Next.END
         if interval is None or aim.to_the_end:
             return Next.END if full else Next.TURNS
+        if samples.pairs >= self.bench.options.figures.most_pairs:
+            return Next.END
         worthwhile = open_still(interval, aim.matters, both_ways=aim.both_ways)
         if not worthwhile and 2 * samples.latest >= pace.most:
             return Next.END

@@ -7,8 +7,6 @@ from flatout.search.climb import Climb
 from flatout.search.measure import Beaten, Seat
 from flatout.search.prove import Aim, prove
 
-SHARE_TURNS = 10
-"""Pairs of turns of one pair of processes."""
 LEAST_TURNS = 6
 
 
@@ -16,7 +14,8 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
     """Notes ``share`` events. The technique accepted last needs no new measurement: its own verdict
     compared just these two plans."""
     plan = climb.best.plan
-    if len(plan.choices) < 2 or not bench.resident:
+    turns = bench.options.figures.share_pairs
+    if len(plan.choices) < 2 or not bench.resident or not turns:
         return
     for choice in reversed(plan.choices):
         if choice.name == climb.last_accepted:
@@ -35,7 +34,7 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
             seat = Seat(bench=bench, plan=less, key=f"share:{choice.name}")
             if climb.baseline is not climb.best:
                 climb.baseline.close()
-            aim = Aim(alpha=alpha, matters=0.0, turns=SHARE_TURNS, processes=1, to_the_end=True)
+            aim = Aim(alpha=alpha, matters=0.0, turns=turns, processes=1, to_the_end=True)
             try:
                 verdict = prove(bench, key, seat, climb.best, aim)
             except Beaten as beaten:
