@@ -14,11 +14,12 @@ from flatout.report import (
     Part,
     Remains,
     Report,
+    Spent,
     Standing,
     TechniqueRow,
     TrialRow,
 )
-from flatout.trial import Call, State, Verdict
+from flatout.trial import Call, GuardPoint, GuardReport, State, Verdict
 from flatout.workload import Discovery
 
 PLAN = Plan(choices=(Choice(name="sdpa"), Choice(name="compile", settings={"mode": "default"})))
@@ -117,6 +118,8 @@ GAIN = Report(
             high=2.35,
             confidence=0.99,
             pairs=24,
+            process_pairs=(10, 14),
+            left_out=((0.03, 0.05, "others kept 3 processors busy"),),
             smallest_effect=0.012,
             samples_a=(0.0349, float("nan")),
             samples_b=(0.0151, 0.0152),
@@ -161,6 +164,27 @@ GAIN = Report(
         peaks={"bfloat16": 989.5e12, "bytes": 4.8e12},
         peaks_from="the data sheet of NVIDIA H200",
     ),
+    spent=Spent(starts=100.0, measuring=150.0, guard=40.0, quality=0.0, rest=22.0),
+    guard=GuardReport(
+        passed=True,
+        truth="float64",
+        points=(
+            GuardPoint(
+                point="start",
+                step=1,
+                against="truth",
+                compared=50,
+                overall_db=61.0,
+                baseline_db=70.0,
+                needed_db=40.0,
+                passed=True,
+            ),
+        ),
+        invariants="parameters, learning rate and order of samples agree",
+        unchecked=("dropout: the program has none",),
+        seconds=40.0,
+    ),
+    surroundings=({"comparison": "prove:sdpa+compile", "words": "clocks 1,980 MHz, up to 62 C"},),
     noise=Noise(
         ratio=1.001,
         low=0.995,
@@ -211,6 +235,9 @@ CRASHED = replace(
     techniques=(),
     limits=(),
     left=None,
+    guard=None,
+    spent=None,
+    surroundings=(),
     noise=None,
     discovery=None,
     verdicts=(),

@@ -142,7 +142,7 @@ def test_on_a_cpu_the_peaks_are_those_measured_and_small_operators_are_dispatch(
     found = parts(remains)
     assert found["floor"] == pytest.approx(2 * 512**3 / 1e11, rel=0.01)
     assert found["launches"] == pytest.approx(0.005, rel=0.01)
-    assert remains.peaks_from == "measured on this CPU"
+    assert remains.peaks_from == "what was measured on this CPU"
 
 
 def test_without_a_profile_only_the_loader_is_known():

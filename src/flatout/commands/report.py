@@ -1,7 +1,8 @@
 """Show what a search found.
 
 DIR is the folder of a search (default: .flatout), or its ledger.sqlite. The report is made again from
-the ledger, so it can be shown on another machine and after an unfinished search too.
+the ledger, so it can be shown on another machine and after an unfinished search too. --write puts
+report.json and report.md beside the ledger again, the same to the byte as the search wrote them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 
-USAGE = "[DIR] [--format terminal|json|markdown] [--search N]"
+USAGE = "[DIR] [--format terminal|json|markdown] [--search N] [--write]"
 TAKES_COMMAND = False
 
 
@@ -26,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of the search, where a ledger holds several (default: last)",
     )
+    parser.add_argument(
+        "--write", action="store_true", help="write report.json and report.md beside the ledger again"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,9 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     from flatout.ledger import Ledger
     from flatout.report import build_report
 
-    with Ledger(find_ledger(arguments.dir), writable=False) as ledger:
+    path = find_ledger(arguments.dir)
+    with Ledger(path, writable=False) as ledger:
         search = choose_search(ledger.searches(), arguments.search, arguments.dir)
         report = build_report(ledger, search)
+    if arguments.write:
+        from flatout.commands.keep import keep_report
+
+        for written in keep_report(report, path.parent):
+            print(f"flatout: wrote {written}", file=sys.stderr)
     if arguments.format == "json":
         from flatout.renderers.json import render_json
 

@@ -64,6 +64,7 @@ def render_markdown(report: Report) -> str:
         ("Not in the plan", _left_out(report)),
         ("By hand", _by_hand(report)),
         ("How sure", _how_sure(report)),
+        ("Every comparison", _comparisons(report)),
         ("To equal loss", _quality(report)),
         ("Your files", _files(report)),
         ("Every trial", _trials(report)),
@@ -146,8 +147,27 @@ def _how_sure(report: Report) -> list[str]:
         lines.append(f"- {sentences.smallest_line(report.smallest_effect)}")
     if report.guard_note:
         lines.append(f"- still right: {escape(report.guard_note)}")
+    if report.guard is not None:
+        lines += [f"  - {escape(line)}" for line in sentences.guard_lines(report.guard)]
     lines += [f"- {escape(line)}" for line in sentences.compile_lines(report)]
+    if report.spent is not None:
+        lines.append(f"- {sentences.spent_line(report.spent)}")
     return lines
+
+
+def _comparisons(report: Report) -> list[str]:
+    rows = [
+        (code(key), ratio, counted, smallest, escape(ended))
+        for key, ratio, counted, smallest, ended in sentences.comparison_rows(report)
+    ]
+    head = ("comparison", "times faster", "turns and pairs of processes", "smallest effect seen", "it says")
+    lines = _table(head, rows) if rows else []
+    around = [
+        f"- {code(str(one.get('comparison', '')))}: {escape(str(one['words']))}"
+        for one in report.surroundings
+        if one.get("words")
+    ]
+    return lines + (["", "Meanwhile on the machine:", "", *around] if around else [])
 
 
 def _quality(report: Report) -> list[str]:

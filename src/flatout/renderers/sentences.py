@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flatout.quality import Quality
 from flatout.renderers.text import duration, plain, size, times
-from flatout.report import Limit, Noise, Remains, Report, Standing, TechniqueRow
-from flatout.trial import State
+from flatout.report import Limit, Noise, Remains, Report, Spent, Standing, TechniqueRow
+from flatout.trial import GuardReport, State
 
 LEFT_OUT_ORDER = (
     Standing.REFUSED,
@@ -146,6 +146,70 @@ def left_notes(left: Remains) -> list[str]:
     return notes
 
 
+def comparison_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
+    """(key, ratio with its interval, turns and processes, smallest effect, how it ended) of each."""
+    rows = []
+    for verdict in report.verdicts:
+        counted = f"{verdict.pairs} turns"
+        if verdict.process_pairs:
+            pairs = len(verdict.process_pairs)
+            counted += f", {pairs} pair{'s' * (pairs != 1)}"
+        if verdict.left_out:
+            counted += f", {len(verdict.left_out)} left out"
+        smallest = "-" if verdict.smallest_effect is None else percent(verdict.smallest_effect)
+        ended = verdict.call.value
+        if verdict.guard:
+            ended = "refused by the guard"
+        ratio = interval(verdict.ratio, verdict.low, verdict.high)
+        rows.append((plain(verdict.key), ratio, counted, smallest, ended))
+    return rows
+
+
+def guard_lines(guard: GuardReport) -> list[str]:
+    """What the guard's own trials saw, in short."""
+    lines = []
+    for point in guard.points:
+        if point.equal:
+            agree = "equal to the bit"
+        elif point.overall_db is None:
+            agree = "not compared"
+        else:
+            agree = f"{point.overall_db:.0f} dB"
+            beside = [
+                f"the program itself {point.baseline_db:.0f}" if point.baseline_db is not None else "",
+                f"needed {point.needed_db:.0f}" if point.needed_db is not None else "",
+            ]
+            if any(beside):
+                agree += f" ({', '.join(part for part in beside if part)})"
+        lines.append(
+            f"gradients of step {point.step} ({plain(point.point)}), {point.compared} parameters, against "
+            f"{plain(point.against)}: {agree}"
+        )
+    lines += [plain(one) for one in (guard.updates, guard.invariants, guard.dropout) if one]
+    lines += [f"not checked: {plain(one)}" for one in guard.unchecked]
+    return lines
+
+
+def spent_line(spent: Spent) -> str:
+    """Where the search's time went."""
+    parts = [
+        (spent.starts, "starting processes"),
+        (spent.measuring, "measuring in turns"),
+        (spent.guard, "the guard"),
+        (spent.quality, "training to equal loss"),
+        (spent.rest, "warming up and the rest"),
+    ]
+    told = [f"{duration(seconds)} {what}" for seconds, what in parts if seconds >= 0.05]
+    return f"the search's time: {', '.join(told)}" if told else ""
+
+
+def percent(effect: float) -> str:
+    """``1.4 %``; from a doubling on ``2.5x``, and ``100x or more``."""
+    if effect >= 99.0:
+        return "100x or more"
+    return f"{100 * effect:.2g} %" if effect < 0.995 else f"{1.0 + effect:.1f}x"
+
+
 def quality_lines(quality: Quality) -> list[str]:
     """The verdict over seeds, and what it took each to come to equal loss."""
     seeds = len(quality.seeds)
@@ -186,10 +250,7 @@ def noise_lines(noise: Noise) -> list[str]:
 
 def smallest_line(effect: float) -> str:
     """What noise hides; from a doubling on as a factor."""
-    shown = f"{100 * effect:.2g} %" if effect < 0.995 else f"{1.0 + effect:.1f}x"
-    if effect >= 99.0:
-        shown = "100x or more"
-    return f"the smallest difference that this search could have shown: {shown}"
+    return f"the smallest difference that this search could have shown: {percent(effect)}"
 
 
 def compile_lines(report: Report) -> list[str]:
@@ -205,6 +266,8 @@ def compile_lines(report: Report) -> list[str]:
     counted += f" and {cost.graph_breaks} graph break{'s' * (cost.graph_breaks != 1)} counted"
     if cost.seconds is not None:
         counted += f"; compiling took {duration(cost.seconds)} at the start"
+        if cost.cached_seconds is not None:
+            counted += f" ({duration(cost.cached_seconds)} from its cache)"
         if cost.break_even_steps is not None:
             counted += f", earned back after {cost.break_even_steps:,} steps"
     lines.append(counted)

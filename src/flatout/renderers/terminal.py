@@ -43,6 +43,7 @@ def render_terminal(report: Report, *, width: int = 100, colour: bool = False) -
         ("Already there", _already(report, width)),
         ("Not in the plan", _left_out(report, width)),
         ("How sure", _how_sure(report, width)),
+        ("Every comparison", _comparisons(report, width)),
         ("To equal loss", _quality(report, width)),
         ("Your files", _files(report, width)),
         ("Notes", [line for note in report.notes for line in _item(plain(note), width)]),
@@ -152,8 +153,23 @@ def _how_sure(report: Report, width: int) -> list[str]:
         texts.append(sentences.smallest_line(report.smallest_effect))
     if report.guard_note:
         texts.append(f"still right: {plain(report.guard_note)}")
+    if report.guard is not None:
+        texts += sentences.guard_lines(report.guard)
     texts += sentences.compile_lines(report)
+    if report.spent is not None:
+        texts.append(sentences.spent_line(report.spent))
     return [line for text in texts for line in _item(text, width)]
+
+
+def _comparisons(report: Report, width: int) -> list[str]:
+    rows = sentences.comparison_rows(report)
+    return _wrapped_table(
+        [
+            (f"  {ratio}", f"{key}: {ended}; {counted}, sees {smallest}")
+            for key, ratio, counted, smallest, ended in rows
+        ],
+        width,
+    )
 
 
 def _quality(report: Report, width: int) -> list[str]:

@@ -7,7 +7,7 @@ from another machine, and always says the same; ``plan_file`` makes plan.toml's 
 from __future__ import annotations
 
 from flatout.report.build import build_report, plan_file
-from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
+from flatout.report.nouns import CompileCost, Noise, Report, Spent, TechniqueRow, TrialRow
 from flatout.search.floor import Above, Part, Remains
 from flatout.search.limits import Limit
 from flatout.search.standing import Standing
@@ -20,6 +20,7 @@ __all__ = [
     "Part",
     "Remains",
     "Report",
+    "Spent",
     "Standing",
     "TechniqueRow",
     "TrialRow",

@@ -13,7 +13,7 @@ from flatout.guard.gradients import NO_AGREEMENT_DB, agreement_text, own_agreeme
 from flatout.ledger import Ledger
 from flatout.planfile import PlanFile, Proof
 from flatout.quality import Quality, judge_quality
-from flatout.report.nouns import CompileCost, Noise, Report, TechniqueRow, TrialRow
+from flatout.report.nouns import CompileCost, Noise, Report, Spent, TechniqueRow, TrialRow
 from flatout.report.record import Proved, Record
 from flatout.report.sentences import conclude
 from flatout.search.floor import Remains, divide_step
@@ -23,7 +23,7 @@ from flatout.search.options import SearchOptions
 from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import mad, median, relative_spread
-from flatout.trial import Profile, Trial
+from flatout.trial import GuardReport, Profile, Trial
 from flatout.words import command_line
 
 STATES = {"running": "unfinished"}
@@ -78,6 +78,9 @@ def build_report(ledger: Ledger, search: int) -> Report:
         trials=tuple(_trial_row(trial) for trial in record.trials.values()),
         limits=_limits(record),
         left=_left(record, proved, techniques),
+        spent=_spent(ledger, record),
+        guard=_guard(record, proved),
+        surroundings=tuple(event.data for event in record.events if event.kind == "surroundings"),
         quality=_quality(record, proved),
         noise=noise,
         already=dict(record.baseline.discovery.already)
@@ -275,7 +278,9 @@ def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) 
     baseline = record.baseline
     if baseline is None or baseline.discovery is None:
         return None
-    untried = [row.name for row in techniques if row.standing is Standing.NOT_TRIED]
+    untried = [
+        row.name for row in techniques if row.standing is Standing.NOT_TRIED and "--only" not in row.reason
+    ]
     profile, wait = baseline.profile, baseline.loader_wait_seconds_per_step
     step = median(baseline.step_seconds)
     if proved.plan:
@@ -295,6 +300,36 @@ def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) 
         host=record.row.host,
         techniques=untried,
     )
+
+
+def _spent(ledger: Ledger, record: Record) -> Spent:
+    """By what the ledger holds; never more than the time that went by."""
+    guarded = [event for event in record.events if event.kind == "guarded"]
+    # the first one's time has the untouched program's own guard trials in it
+    told = guarded or [event for event in record.events if event.kind == "guard reference"]
+    guard = sum(float(event.data["seconds"]) for event in told)
+    quality = starts = 0.0
+    for key, trial in record.trials.items():
+        if key.startswith("quality:"):
+            quality += trial.seconds
+        elif not key.startswith("guard:"):
+            starts += min(trial.outcome.startup_seconds, trial.seconds)
+    measuring = sum(block.wall_seconds for _, _, block in ledger.blocks(record.row.id))
+    total = starts + measuring + guard + quality
+    fit = min(1.0, record.elapsed_seconds / total) if total else 1.0
+    return Spent(
+        starts=fit * starts,
+        measuring=fit * measuring,
+        guard=fit * guard,
+        quality=fit * quality,
+        rest=max(0.0, record.elapsed_seconds - fit * total),
+    )
+
+
+def _guard(record: Record, proved: Proved) -> GuardReport | None:
+    told = [event.data for event in record.events if event.kind == "guarded"]
+    mine = next((data for data in reversed(told) if data["plan"] == proved.plan.key), None)
+    return from_plain(GuardReport, mine["report"]) if mine is not None and proved.plan else None
 
 
 def _quality(record: Record, proved: Proved) -> Quality | None:
@@ -403,6 +438,7 @@ def _compile_cost(record: Record, proved: Proved) -> CompileCost | None:
             saved = proved.baseline_step_seconds - proved.plan_step_seconds
             break_even = math.ceil(seconds / saved) if saved > 0 else None
     return CompileCost(
+        cached_seconds=_cached_seconds(compiled, baseline),
         recompiles=worst.outcome.recompiles,
         graph_breaks=max(trial.outcome.graph_breaks for trial in compiled),
         seconds=seconds,
@@ -410,6 +446,16 @@ def _compile_cost(record: Record, proved: Proved) -> CompileCost | None:
         refused=refused,
         note=note,
     )
+
+
+def _cached_seconds(compiled: list[Trial], baseline: Outcome | None) -> float | None:
+    found = [
+        trial.outcome.startup_seconds
+        for trial in compiled
+        if (evidence := trial.outcome.active.get("compile", {})).get("cache_hits")
+        and not evidence.get("cache_misses")
+    ]
+    return max(0.0, median(found) - baseline.startup_seconds) if found and baseline is not None else None
 
 
 def _thrown_away(record: Record) -> tuple[tuple[str, int], ...]:

@@ -10,7 +10,7 @@ from flatout.quality import Quality
 from flatout.search.floor import Remains
 from flatout.search.limits import Limit
 from flatout.search.standing import Standing
-from flatout.trial import Gradients, State, Verdict
+from flatout.trial import Gradients, GuardReport, State, Verdict
 from flatout.workload import Discovery
 
 
@@ -98,6 +98,24 @@ class CompileCost:
     """Steps after which that is earned back; None where nothing is gained or compile is not applied."""
     refused: str = ""
     note: str = ""
+    cached_seconds: float | None = None
+    """The same of a process that found everything in the compiler's cache, as later ones do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """Where the search's own time went, in seconds; the parts sum to its elapsed time."""
+
+    starts: float
+    """Processes until their first step: imports, data, compiling."""
+    measuring: float
+    """Turns of comparisons."""
+    guard: float
+    """The guard's own trials."""
+    quality: float
+    """Seeds trained to equal loss."""
+    rest: float
+    """Warming up, the baseline's own timing, screening, ending processes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +161,11 @@ class Report:
     next_command: str
     left: Remains | None = None
     """What is left of the plan's step, or of the untouched program's where there is no plan."""
+    spent: Spent | None = None
+    guard: GuardReport | None = None
+    """Of the plan, by the guard's own trials."""
+    surroundings: tuple[dict[str, object], ...] = ()
+    """What each comparison was surrounded by: its key, in words, and the last reading."""
     quality: Quality | None = None
     """Of several seeds to equal loss, where it was asked for."""
     error: str = ""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from flatout.report.nouns import CompileCost, Noise, TechniqueRow
+from flatout.report.oddities import oddities
 from flatout.report.record import Proved, Record
 from flatout.search.prove import effect_text
 from flatout.search.standing import Standing
@@ -38,12 +37,7 @@ def conclude(
         return f"{_opening(state)}nothing has been measured yet.".capitalize() + again
     found = _found(record, proved) if proved.plan else _nothing(record, state, techniques, noise)
     sentences = [_opening(state) + found]
-    lost = next((step for step, loss in record.baseline.losses if not math.isfinite(loss)), None)
-    if lost is not None:
-        sentences.append(
-            f"The untouched program's own loss is not a number from step {lost} on: whether a faster one "
-            "computes the same cannot be told until that is mended."
-        )
+    sentences += oddities(record)
     if compile_cost is not None and compile_cost.note:
         sentences.append(compile_cost.note)
     if state in ("unfinished", "interrupted"):

@@ -121,7 +121,11 @@ def _peaks(profile: Profile | None, host: Host, *, on_gpu: bool) -> tuple[Mappin
     """(peaks, where they are from, why there are none)."""
     if not on_gpu:
         peaks = profile.peaks if profile is not None else {}
-        return peaks, "measured on this CPU", "" if peaks else "what this CPU can reach was not measured"
+        return (
+            peaks,
+            "what was measured on this CPU",
+            "" if peaks else "what this CPU can reach was not measured",
+        )
     name = host.gpus[0].name if host.gpus else ""
     peaks = gpu_peaks(name)
     if peaks:
@@ -253,11 +257,6 @@ class _Division:
             "launches": f"{launches} kernels are launched one by one"
             if self._on_gpu
             else f"{self._calls.get('launches', 0)} operators that take less than their dispatch",
-            "host": "the host is at something else than launching",
-            "sync": "the host waits for the device, then launches anew",
-            "optimizer_gap": "the host is inside the optimiser's step",
-            "compiling": "compiling, still",
-            "loader": "the program waits for its DataLoader",
             COPIES: f"{self._calls.get(COPIES, 0)} copies between host and device",
             COMMUNICATION: f"{self._calls.get(COMMUNICATION, 0)} collective kernels",
         }
