@@ -13,6 +13,7 @@ from flatout.codec import to_plain
 from flatout.plan import Choice, Plan
 from flatout.search.allowance import Allowance
 from flatout.search.bench import Bench
+from flatout.search.guarding import guard_seconds
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan
 from flatout.search.measure import Beaten, Seat, steps_of_block
 from flatout.search.prove import Aim, effect_text, prove
@@ -60,12 +61,15 @@ class Climb:
 
     # budget
 
-    def final_seconds(self) -> float:
-        """What the last proof needs, and so what no candidate may touch."""
+    def final_seconds(self, guarding: Plan | None = None) -> float:
+        """What the last proof needs, and so what no candidate may touch: the guard's trials of the best
+        plan so far too, where they are still to be made and ``guarding`` does not take its place."""
         bench = self.bench
         start = 0.0 if self.baseline.alive else bench.start_seconds(Plan())
         if self.best is not self.baseline and not self.best.alive:
             start += bench.start_seconds(self.best.plan)
+        if guarding is None:
+            start += guard_seconds(bench, self.best.plan)
         return start + FINAL_PAIRS_ESTIMATED * self.pair_seconds(bench.baseline_step_seconds) + 2.0
 
     def best_step_seconds(self) -> float:
@@ -220,10 +224,11 @@ class Climb:
         if verdict.call is not Call.BETTER:
             return verdict, None
         bench.say(f"{seat.plan.key}: faster; is it still right?")
-        judged = judge_plan(bench, seat.plan, outcome, losses)
-        if judged.passed is False:
-            return replace(verdict, guard=judged.note, guard_note=judged.note), None
-        return replace(verdict, guard_note=judged.note), None
+        judged = judge_plan(
+            bench, seat.plan, outcome, losses, reserve_seconds=self.final_seconds(seat.plan)
+        )
+        verdict = replace(verdict, guard_note=judged.note, guard_report=judged.report)
+        return (replace(verdict, guard=judged.note) if judged.passed is False else verdict), None
 
     def _judge(self, choice: Choice, verdict: Verdict, seat: Seat) -> Decision:
         bench = self.bench

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.codec import to_plain
+from flatout.guard.whole import text_of
 from flatout.plan import Plan
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
+from flatout.search.guarding import guard_plan
 from flatout.search.measure import Beaten
 from flatout.search.prove import Aim, prove
 from flatout.search.standing import Standing
-from flatout.trial import Call, Verdict
+from flatout.trial import Call, GuardReport, Verdict
 
 FINAL_FIRST_LOOK = 10
 """Pairs of turns: the interval that people quote may cost a few more than a decision needs."""
@@ -29,9 +31,11 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     key = bench.verdict_key(f"final:{plan.key}")
     verdict = bench.verdicts.get(key)
     if verdict is None:
-        verdict = _measure(bench, climb, key, alpha)
-    if verdict is None:
-        return None
+        report = guard_plan(bench, plan)  # of the climb, where it had the time for it
+        verdict = _refused(bench, climb, key, report) or _measure(bench, climb, key, alpha)
+        if verdict is None:
+            return None
+        verdict = bench.add_verdict(replace(verdict, guard_report=report))
     matters = 1.0 + bench.options.gain_that_matters
     if verdict.call is Call.UNKNOWN or verdict.ratio is None:
         reason = f"it cannot tell: {verdict.reason or 'too few blocks'}"
@@ -60,6 +64,27 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     return verdict
 
 
+def _refused(bench: Bench, climb: Climb, key: str, report: GuardReport | None) -> Verdict | None:
+    """A plan that the climb had no time to guard, and that the guard has something against."""
+    if report is None or not report.faults:
+        return None
+    why = text_of(report)
+    return Verdict(
+        key=key,
+        plan_a=Plan(),
+        plan_b=climb.best.plan,
+        call=Call.WORSE,
+        ratio=1.0,
+        low=None,
+        high=None,
+        confidence=bench.options.confidence,
+        pairs=0,
+        smallest_effect=None,
+        guard=why,
+        guard_note=why,
+    )
+
+
 def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | None:
     step = bench.baseline_step_seconds
     baseline, best = climb.baseline, climb.best
@@ -84,5 +109,4 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
         bench.note("unproved", {"plan": best.plan.key, "reason": beaten.outcome.reason})
         bench.say(f"the last proof could not be made: {beaten.outcome.reason}", milestone=True)
         return None
-    note = climb.guard_note
-    return bench.add_verdict(replace(verdict, guard_note=note))
+    return replace(verdict, guard_note=climb.guard_note)

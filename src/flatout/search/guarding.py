@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flatout.codec import to_plain
+from flatout.codec import from_plain, to_plain
 from flatout.guard.whole import Reference, judge_whole, text_of
 from flatout.plan import Plan
 from flatout.runners import GuardTrial, SessionEnded
@@ -44,7 +44,9 @@ def points_of(bench: Bench) -> dict[str, tuple[int, ...]]:
 
 def guard_seconds(bench: Bench, plan: Plan) -> float:
     """Estimate of what guarding ``plan`` takes, the reference included where it is still to be made."""
-    if not guards(bench) or bench.baseline is None or _trial(bench, f"guard:{plan.key}") is not None:
+    if not guards(bench) or bench.baseline is None or not plan:
+        return 0.0
+    if known_report(bench, plan) is not None:
         return 0.0
     steps = max(step for one in points_of(bench).values() for step in one)
     random = bench.discovery is not None and bench.discovery.random
@@ -56,21 +58,29 @@ def guard_seconds(bench: Bench, plan: Plan) -> float:
     return seconds
 
 
-def guard_plan(bench: Bench, plan: Plan) -> GuardReport | None:
+def known_report(bench: Bench, plan: Plan) -> GuardReport | None:
+    """What the guard said of a plan before, in this sitting or an earlier one."""
+    for event in reversed(bench.ledger.events(bench.search, "guarded")):
+        if event.data["plan"] == plan.key:
+            report: GuardReport = from_plain(GuardReport, event.data["report"])
+            return report
+    return None
+
+
+def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> GuardReport | None:
     """What the guard's trials say of a plan, run where the ledger does not know them yet; None where the
-    runner has none."""
+    runner has none. ``reserve_seconds`` of the budget stay untouched."""
     if not guards(bench):
         return None
+    known = known_report(bench, plan)
+    if known is not None:
+        return known
     assert bench.discovery is not None
     began = bench.clock()
-    needed = guard_seconds(bench, plan)
-    if needed > bench.left():
-        return GuardReport(
-            passed=None,
-            unchecked=(
-                f"the guard needs about {needed:.0f} s, and the budget has {bench.left():.0f} s left",
-            ),
-        )
+    needed, left = guard_seconds(bench, plan), max(0.0, bench.left() - reserve_seconds)
+    if needed > left:
+        text = f"the guard's own trials need about {needed:.0f} s, and the budget has {left:.0f} s for them"
+        return GuardReport(passed=None, unchecked=(text,))
     techniques = {name: bench.technique(name).effect for name in plan.names}
     bench.say(f"{plan.key}: the guard's own trials")
     reference = make_reference(bench)

@@ -140,9 +140,12 @@ def judge_still(bench: Bench, plan: Plan) -> Judgement:
     return Judgement(passed=judged.passed, note=f"{judged.note}, randomness off")
 
 
-def judge_plan(bench: Bench, plan: Plan, outcome: Outcome, losses: Losses) -> Judgement:
-    """Everything the guard can say about a plan that is about to be accepted."""
-    report = guard_plan(bench, plan)
+def judge_plan(
+    bench: Bench, plan: Plan, outcome: Outcome, losses: Losses, *, reserve_seconds: float = 0.0
+) -> Judgement:
+    """Everything the guard can say about a plan that is about to be accepted. ``reserve_seconds`` of the
+    budget are for something else."""
+    report = guard_plan(bench, plan, reserve_seconds=reserve_seconds)
     if report is not None and (report.faults or report.passed is not None):
         own = Judgement(passed=report.passed, note=text_of(report), report=report)
         return combine(own, judge_curve(bench, losses))
