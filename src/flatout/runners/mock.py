@@ -84,6 +84,10 @@ class MockProgram:
     """Of one step's noise with the next's."""
     process_noise: float = 0.001
     """Relative standard deviation of a whole process."""
+    wander: float = 0.0
+    """Relative standard deviation of a process's own speed as it changes slowly over time."""
+    wander_seconds: float = 5.0
+    """After which little of such a change is left."""
     drift: float = 0.02
     """Amplitude of a slow wave over time that every process sees alike."""
     drift_period_seconds: float = 40.0
@@ -189,6 +193,7 @@ class MockSession:
         self._steps = 0
         self._noise = 0.0
         program = runner.program
+        self._wander = self._random.gauss(0.0, program.wander) if program.wander else 0.0
         self._process = math.exp(self._random.gauss(0.0, program.process_noise))
         self._played = Playback(program.recording, self._random) if program.recording is not None else None
         self._counted: list[float] = []
@@ -320,7 +325,12 @@ class MockSession:
             seconds = program.step_seconds * factor * next(self._played)
             return seconds * (program.warmup_factor if self._steps < program.warmup_steps else 1.0)
         wave = math.sin(2 * math.pi * self._runner.now / program.drift_period_seconds)
-        seconds = program.step_seconds * factor * self._process * math.exp(self._noise)
+        if program.wander:
+            kept = math.exp(-program.step_seconds * factor / program.wander_seconds)
+            self._wander = kept * self._wander + self._random.gauss(
+                0.0, program.wander * math.sqrt(1.0 - kept * kept)
+            )
+        seconds = program.step_seconds * factor * self._process * math.exp(self._noise + self._wander)
         seconds *= (1.0 + program.drift * wave) * (1.0 + program.growth * self._steps)
         if self._random.random() < program.spike_chance:
             seconds *= program.spike_factor

@@ -165,15 +165,20 @@ def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
     return comparison.apart()
 
 
-def decide(interval: Interval | None, matters: float, *, last: bool) -> Call | None:
-    """What an interval says, or None while more could still tell."""
+def decide(
+    interval: Interval | None, matters: float, *, last: bool, both_ways: bool = False
+) -> Call | None:
+    """What an interval says, or None while more could still tell.
+
+    ``both_ways``: what may be a loss that matters is not the same either.
+    """
     if interval is not None:
         gain = math.log1p(matters)
         if interval.low > 0.0 and (interval.centre >= gain or last):
             return Call.BETTER
         if interval.high < 0.0:
             return Call.WORSE
-        if interval.high < gain:
+        if interval.high < gain and (interval.low > -gain or not both_ways):
             return Call.SAME
     if not last:
         return None
@@ -323,7 +328,7 @@ class _Comparison:
             if samples.latest < enough:
                 continue
             interval = self._interval(pace)
-            call = None if aim.to_the_end else decide(interval, aim.matters, last=False)
+            call = None if aim.to_the_end else self._decide(interval, last=False)
             if call is not None:
                 if self._may_narrow(interval, pace):
                     continue
@@ -340,7 +345,7 @@ class _Comparison:
                 fresh()
                 samples.open()
         self._note_surroundings()
-        return self._verdict(pace, interval, call or decide(interval, aim.matters, last=True), reason)
+        return self._verdict(pace, interval, call or self._decide(interval, last=True), reason)
 
     def _next(self, interval: Interval | None, pace: _Pace) -> Next:
         samples, aim = self.samples, self.aim
@@ -363,6 +368,9 @@ class _Comparison:
         if interval.turns > TURNS_NARROW * interval.processes and not full:
             return Next.TURNS
         return Next.PROCESSES if worthwhile and samples.processes < pace.most_processes else Next.END
+
+    def _decide(self, interval: Interval | None, *, last: bool) -> Call | None:
+        return decide(interval, self.aim.matters, last=last, both_ways=self.aim.both_ways)
 
     def _may_narrow(self, interval: Interval | None, pace: _Pace) -> bool:
         if not self.aim.narrow or interval is None or interval.turns <= interval.processes:

@@ -1,0 +1,177 @@
+"""Do the intervals hold the truth at the moment when the search chose to stop, and how wide are they?
+
+    python benchmarks/coverage.py [--searches 1000] [--level 0.99] [--seed 0] [--jobs 1]
+
+Each simulated search plays a program with noise drawn at random: correlated steps, a machine that drifts,
+processes whose speed wanders, outliers of several times a step, and processes of one plan that differ by
+0.05 to 2 %. It times the untouched program, compares it with itself, and then with a plan that is from 10 %
+slower to 40 % faster, or no different, until its own rule ends the comparison: better, worse, no difference
+that matters, or not worth more. ``held`` counts intervals that contain the true ratio.
+
+``width`` is the interval's half width, as a log ratio, over that of an interval for one look at the very
+same turns and processes at the same level: Student's t for the turns, and for the processes the same
+mixture without the spending over looks. ``width_of_turns`` is the turns' part alone, over Student's t.
+Prints one JSON line; bars: held at least at the level (and in 95 % of the searches), width at most 1.6.
+Exit code 1 below them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from false_gains import START_SECONDS
+from searching import say
+
+WIDEST = 1.6
+LEAST_HELD = 0.95
+BUDGET_SECONDS = 36000.0
+
+
+def drawn_program(draw: random.Random) -> Any:
+    """A program with noise of all kinds, and a plan for it."""
+    from flatout.runners.mock import MockProgram, MockTechnique
+
+    def between(low: float, high: float) -> float:
+        return math.exp(draw.uniform(math.log(low), math.log(high)))
+
+    effect = draw.choice((0.0, 0.0, 0.005, 0.01, 0.02, 0.02, 0.05, 0.1, 0.4, -0.02, -0.05, -0.1))
+    return MockProgram(
+        step_seconds=between(0.01, 0.3),
+        start_seconds=START_SECONDS,
+        techniques={"planted": MockTechnique(factor=1.0 / (1.0 + effect))},
+        noise=between(0.002, 0.03),
+        correlation=draw.choice((0.0, 0.3, 0.6, 0.9)),
+        process_noise=between(0.0005, 0.02) / math.sqrt(2.0),
+        wander=draw.choice((0.0, 0.0, 0.005, 0.02)),
+        wander_seconds=between(1.0, 20.0),
+        drift=draw.choice((0.0, 0.02, 0.1)),
+        drift_period_seconds=between(3.0, 120.0),
+        spike_chance=draw.choice((0.0, 0.01, 0.05)),
+        spike_factor=between(1.5, 6.0),
+    )
+
+
+def one_search(seed: int, level: float) -> dict[str, Any]:
+    """One comparison until it stops by itself."""
+    from flatout.host import Host, Interpreter
+    from flatout.ledger import Ledger
+    from flatout.plan import Choice, Plan
+    from flatout.runners.mock import MockRunner
+    from flatout.search.baseline import measure_again, measure_baseline
+    from flatout.search.bench import Bench
+    from flatout.search.measure import Seat
+    from flatout.search.options import SearchOptions
+    from flatout.search.prove import Aim, prove
+    from flatout.search.shifts import evidence_so_far, logs_of
+    from flatout.workload import Workload
+
+    program = drawn_program(random.Random(f"coverage/{seed}"))
+    runner = MockRunner(program, seed=seed)
+    options = SearchOptions(budget_seconds=BUDGET_SECONDS, seed=seed)
+    host = Host(system="played", cpu="played", cpu_count=2, memory_bytes=1 << 40)
+    python = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
+    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.sqlite") as ledger:
+        number = ledger.start_search(
+            fingerprint="played",
+            workload=Workload(command=("python", "train.py"), cwd=folder),
+            host=host,
+            interpreter=python,
+            options=options,
+            version="0",
+        )
+        bench = Bench(
+            runner=runner,
+            ledger=ledger,
+            search=number,
+            host=host,
+            interpreter=python,
+            options=options,
+            catalogue=program.catalogue(),
+            tell=lambda _: None,
+            clock=runner.clock,
+            unix_time=time.time,
+        )
+        baseline = measure_baseline(bench)
+        measure_again(bench, baseline)
+        plan = Plan(choices=(Choice(name="planted"),))
+        aim = Aim(alpha=1.0 - level, matters=options.gain_that_matters)
+        seat = Seat(bench=bench, plan=plan, key="planted")
+        verdict = prove(bench, "planted", baseline, seat, aim)
+        known = evidence_so_far(bench.verdicts.values(), method=verdict.method)
+        bench.kill_all()
+    truth = 1.0 / program.techniques["planted"].factor
+    assert verdict.low is not None and verdict.high is not None and verdict.turns_radius is not None
+    turns, processes = one_look(logs_of(verdict), known, 1.0 - level)
+    return {
+        "held": verdict.low <= truth <= verdict.high,
+        "call": verdict.call.name.lower(),
+        "false_claim": (verdict.call.name == "BETTER" and truth <= 1.0)
+        or (verdict.call.name == "WORSE" and truth >= 1.0),
+        "pairs": verdict.pairs,
+        "process_pairs": len(verdict.process_pairs),
+        "width": math.log(verdict.high / verdict.low) / 2.0 / math.hypot(turns, processes),
+        "width_of_turns": verdict.turns_radius / turns if turns else None,
+    }
+
+
+def one_look(logs: Sequence[Sequence[float]], known: Sequence[Any], alpha: float) -> tuple[float, float]:
+    """Both parts of the half width of an interval that is looked at once, here."""
+    from flatout.sequential import evidence_of_pairs, shift_bound, spread_of
+    from flatout.stats import t_quantile
+
+    variance, freedom, merged = spread_of(logs)
+    known = [*known, *evidence_of_pairs(logs)]
+    tau = shift_bound(known, 1.0, 0.5)[1]
+    precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
+    weights = [precision / sum(precisions) for precision in precisions]
+    own = sum(w * w * variance / len(values) for w, values in zip(weights, merged, strict=True))
+    turns = t_quantile(alpha, freedom) * math.sqrt(own)
+    return turns, shift_bound(known, sum(w * w for w in weights), alpha)[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--searches", type=int, default=1000)
+    parser.add_argument("--level", type=float, default=0.99, help="of the interval of one comparison")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    arguments = parser.parse_args()
+    began = time.monotonic()
+    seeds = [arguments.seed + number for number in range(arguments.searches)]
+    levels = [arguments.level] * len(seeds)
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        done = list(pool.map(one_search, seeds, levels, chunksize=10))
+    held = sum(one["held"] for one in done) / len(done)
+    widths = sorted(one["width"] for one in done)
+    turns = sorted(one["width_of_turns"] for one in done if one["width_of_turns"])
+    say(
+        benchmark="coverage",
+        searches=len(done),
+        level=arguments.level,
+        held=held,
+        false_claims=sum(one["false_claim"] for one in done),
+        calls=dict(Counter(one["call"] for one in done)),
+        width=widths[len(widths) // 2],
+        width_at_most_in_95_percent=widths[int(0.95 * len(widths))],
+        width_of_turns=turns[len(turns) // 2],
+        pairs=sorted(one["pairs"] for one in done)[len(done) // 2],
+        process_pairs=sorted(one["process_pairs"] for one in done)[len(done) // 2],
+        missed=[seed for seed, one in zip(seeds, done, strict=True) if not one["held"]][:20],
+        seconds=time.monotonic() - began,
+    )
+    good = held >= max(LEAST_HELD, arguments.level) and widths[len(widths) // 2] <= WIDEST
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
