@@ -160,6 +160,24 @@ def test_a_plan_is_applied_and_shows_evidence(made: list[LocalRunner], house: Ho
     assert outcome.gradients.equal, "the first step's gradients come before any update"
 
 
+def test_a_second_process_compiles_from_the_cache(made: list[LocalRunner], house: House) -> None:
+    """Through the overlay too: the folder of caches is the one place that trials share."""
+    runner = runner_of(made, house, sys.executable, str(PROGRAMS / "plain.py"))
+    baseline = runner.start(request())
+    baseline.advance(4)
+    discovery = baseline.discovery
+    baseline.stop()
+    plan = Plan(choices=(Choice(name="compile"),))
+    shown = []
+    for number in range(2):
+        session = runner.start(request(key=f"climb:compile~{number}", plan=plan, discovery=discovery))
+        session.advance(4)
+        shown.append(session.stop().active["compile"])
+    first, second = shown
+    assert first["cache_misses"] and not first["cache_hits"], first
+    assert second["cache_hits"] and not second["cache_misses"], second
+
+
 @pytest.mark.parametrize(
     ("program", "error", "words"),
     [

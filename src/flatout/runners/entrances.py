@@ -18,8 +18,14 @@ def pth_text(spec_path: Path) -> str:
 
 
 def cache_environment(cache: Path) -> dict[str, str]:
-    """Where the compilers keep what they made, so that a later process need not make it again."""
-    return {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+    """Where the compilers keep what they made, so that a later process need not make it again; and that
+    they do, in those versions of torch (2.4, 2.6) in which whole graphs are kept only on demand."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "TORCHINDUCTOR_FX_GRAPH_CACHE": "1",
+        "TORCHINDUCTOR_AUTOGRAD_CACHE": "1",
+    }
 
 
 def agent_environment(environment: dict[str, str], spec_path: Path) -> dict[str, str]:

@@ -101,7 +101,21 @@ class Act(_Base):
             "graph_breaks": backend.break_count,
             "breaks": list(backend.breaks),
             "dynamic": self._dynamic,
+            **_cached(),
         }
+
+
+def _cached() -> dict[str, int]:
+    """How often the compiler found in its cache what it needed; nothing where torch does not count."""
+    try:
+        from torch._dynamo.utils import counters
+    except ImportError:
+        return {}
+    pairs = (("aot_autograd", "autograd_cache"), ("inductor", "fxgraph_cache"))
+    return {
+        f"cache_{what}": sum(int(counters[group][f"{name}_{word}"]) for group, name in pairs)
+        for what, word in (("hits", "hit"), ("misses", "miss"))
+    }
 
 
 def _inductor(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
