@@ -23,7 +23,7 @@ from flatout.search.options import SearchOptions
 from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import mad, median, relative_spread
-from flatout.trial import GuardReport, Profile, Trial
+from flatout.trial import GuardReport, Outcome, Profile, Trial
 from flatout.words import command_line
 
 STATES = {"running": "unfinished"}
