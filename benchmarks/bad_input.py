@@ -1,15 +1,17 @@
 """What flatout says to bad programs: a table of exit codes and messages.
 
-    python benchmarks/bad_input.py [--only crash,hang] [--python PY] [--budget 30s]
+    python benchmarks/bad_input.py [--only crash,hang] [--python PY] [--budget 30s] [--odd-budget 60s]
 
-One JSON line a program: the exit code and the one that errors.py gives for it, the message as a person
-reads it, whether the ledger is whole and nothing was left running. The last line counts the right ones.
+One JSON line a program. Of those that cannot be searched: the exit code and the one that errors.py gives
+for it, the message as a person reads it, whether the ledger is whole and nothing was left running. Of those
+that train oddly: a verdict, and the words in it that say what is odd. The last line counts the right ones.
 Exit code 1 when one is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -36,7 +38,25 @@ BAD: dict[str, tuple[list[str], str]] = {
     "python_S": (["{python}", "-S", "{programs}/no_torch.py"], "AgentDidNotEnter"),
     "no_torch": (["/usr/bin/python3", "{programs}/no_torch.py"], "TorchUnsupported"),
     "old_torch": (["{python}", "{programs}/old_torch.py"], "TorchUnsupported"),
+    "no_optimiser_no_backward": (["{python}", "{programs}/no_loss.py", "--how", "bare"], "NeverStepped"),
 }
+"""Name -> command, and the class in errors.py that ends the search."""
+
+ODD: dict[str, tuple[list[str], str]] = {
+    "nan_loss": (["odd_losses.py", "--how", "nan"], "not a number from step 1 on"),
+    "constant_loss": (["odd_losses.py", "--how", "constant"], "loss is 2.5 at every step"),
+    "huge_loss": (["odd_losses.py", "--how", "huge"], ""),
+    "never_the_same": (["never_the_same.py"], "does not compute the same twice"),
+    "racing_threads": (["never_the_same.py", "--how", "threads"], "does not compute the same twice"),
+    "backward_of_many": (["no_loss.py", "--how", "nonscalar"], "No loss was seen"),
+    "autograd_grad": (["no_loss.py", "--how", "grad"], "No loss was seen"),
+    "gradients_by_hand": (["no_loss.py", "--how", "manual"], "No loss was seen"),
+    "other_shapes": (["other_shapes.py"], ""),
+    "steps_of_1_ms": (["paced.py", "--seconds", "0.001"], ""),
+    "steps_of_6_s": (["paced.py", "--seconds", "6"], "give it --budget"),
+    "one_at_a_time": (["one_at_a_time.py", "--name", "flatout-bad-input"], "side by side"),
+}
+"""Name -> program, and words of the report that say what is odd. They end with a verdict and code 0."""
 
 
 def try_one(name: str, *, python: str, budget: str) -> bool:
@@ -72,6 +92,33 @@ def try_one(name: str, *, python: str, budget: str) -> bool:
     return ok
 
 
+def try_odd(name: str, *, python: str, budget: str) -> bool:
+    """Print one odd program's line; True when the search ended with a verdict that says what is odd."""
+    (script, *words), said = ODD[name]
+    options = ("--budget", budget, "--only", "fused_optimizer")
+    with tempfile.TemporaryDirectory(prefix="flatout-odd-") as folder:
+        house = CheckoutHouse(Path(folder))
+        ended = house.train(python, str(PROGRAMS / script), *words, options=options, timeout=400)
+        left = house.leftover()
+        house.kill_marked()
+        path = house.out / "report.json"
+        report = json.loads(path.read_text()) if path.exists() else {}
+        whole = (house.out / "ledger.sqlite").exists() and house.ledger_is_whole()
+    text = " ".join([report.get("conclusion", ""), *report.get("notes", ())])
+    ok = ended.exit_code == 0 and said in text and bool(text) and not left and whole
+    say(
+        program=name,
+        ok=ok,
+        exit_code=ended.exit_code,
+        seconds=round(ended.seconds, 1),
+        message=text or ended.stderr.strip()[-1200:],
+        wanted=said,
+        ledger_whole=whole,
+        left_running=left,
+    )
+    return ok
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -79,9 +126,13 @@ def main() -> int:
     parser.add_argument("--only")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--budget", default="30s")
+    parser.add_argument("--odd-budget", default="60s", help="of those that end with a verdict")
     arguments = parser.parse_args()
-    names = arguments.only.split(",") if arguments.only else list(BAD)
-    results = {name: try_one(name, python=arguments.python, budget=arguments.budget) for name in names}
+    names = arguments.only.split(",") if arguments.only else [*BAD, *ODD]
+    results = {}
+    for name in names:
+        attempt, budget = (try_one, arguments.budget) if name in BAD else (try_odd, arguments.odd_budget)
+        results[name] = attempt(name, python=arguments.python, budget=budget)
     failed = [name for name, ok in results.items() if not ok]
     say(benchmark="bad_input", ok=len(results) - len(failed), of=len(results), failed=failed)
     return 1 if failed else 0

@@ -98,7 +98,10 @@ def _judge(
     faults, unknown = [], []
     worst = min(judged, key=lambda row: row.db, default=None)
     apart = _floor_db(floor, judged)
-    if floor is not None and apart is not None and apart < needed:
+    nothing = _says_nothing(look) if not judged else ""
+    if nothing:
+        unknown.append(f"{where}: {nothing}")
+    elif floor is not None and apart is not None and apart < needed:
         unknown.append(f"{where}: two unchanged runs agree with the truth to {apart:.0f} dB only")
     elif look.lost or look.gained or look.shapes:
         faults.append(_presence(where, look))
@@ -127,6 +130,16 @@ def _judge(
         passed=None if unknown else not faults,
     )
     return point, faults, unknown
+
+
+def _says_nothing(look: Look) -> str:
+    """Why gradients without a single one that could be judged show nothing."""
+    rows = look.rows.values()
+    if rows and all(row.rms == 0.0 == row.truth_rms for row in rows):
+        return "every gradient is nil, in truth too"
+    if rows and not any(math.isfinite(row.truth_rms) for row in rows):
+        return "no gradient is finite, in truth neither"
+    return ""
 
 
 def _judged(look: Look, expected: Expectation) -> list[Row]:
