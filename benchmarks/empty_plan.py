@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import public_scripts
-from searching import say
+from searching import say, summarise
 from sessions import request, runner_for
 
 HERE = Path(__file__).resolve().parent
@@ -196,15 +196,7 @@ def main() -> int:
     finally:
         if not arguments.keep and arguments.work is None:
             shutil.rmtree(work, ignore_errors=True)
-    failed = [name for name, ok in results.items() if not ok]
-    say(
-        benchmark="empty_plan",
-        device=arguments.device,
-        ok=len(results) - len(failed),
-        of=len(results),
-        failed=failed,
-    )
-    return 1 if failed or not results else 0
+    return summarise("empty_plan", results, device=arguments.device)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from houses import PROGRAMS, CheckoutHouse, harness
-from searching import say
+from searching import say, summarise
 
 ENDINGS: dict[str, signal.Signals | None] = {
     "whole search": None,
@@ -96,15 +96,7 @@ def main() -> int:
     for name, words in OWN_ENDINGS.items():
         command = [arguments.python, str(PROGRAMS / words[0]), *words[1:]]
         results[name] = try_one(name, command, None, arguments.isolation)
-    failed = [name for name, ok in results.items() if not ok]
-    say(
-        benchmark="guests_house",
-        isolation=arguments.isolation,
-        ok=len(results) - len(failed),
-        of=len(results),
-        failed=failed,
-    )
-    return 1 if failed else 0
+    return summarise("guests_house", results, isolation=arguments.isolation)
 
 
 if __name__ == "__main__":

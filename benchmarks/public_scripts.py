@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import made_data
-from searching import Searched, say, search
+from searching import Searched, say, search, summarise
 
 MAKE = str(Path(made_data.__file__))
 
@@ -366,15 +366,7 @@ def main() -> int:
     finally:
         if not arguments.keep and arguments.work is None:
             shutil.rmtree(work, ignore_errors=True)
-    failed = [name for name, ok in results.items() if not ok]
-    say(
-        benchmark="public_scripts",
-        device=arguments.device,
-        ok=len(results) - len(failed),
-        of=len(results),
-        failed=failed,
-    )
-    return 1 if failed else 0
+    return summarise("public_scripts", results, device=arguments.device)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,13 @@ def search(
         report=report,
         stderr="".join(kept[-30:]),
     )
+
+
+def summarise(benchmark: str, results: Mapping[str, bool], **values: Any) -> int:
+    """Say the last line of a benchmark of several parts, and which of them failed; its exit code."""
+    failed = [name for name, ok in results.items() if not ok]
+    say(benchmark=benchmark, **values, ok=len(results) - len(failed), of=len(results), failed=failed)
+    return 1 if failed or not results else 0
 
 
 def say(**values: Any) -> None:

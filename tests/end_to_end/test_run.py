@@ -121,6 +121,7 @@ def test_technique_that_cannot_act_stops_the_job_unless_degraded(house: House) -
     command = (sys.executable, "train.py", "--steps", "5")
     stopped = run(house, plan, *command, options=("--stale-ok",))
     assert stopped.exit_code == errors.TechniqueInactive.exit_code, stopped.text
+    assert stopped.stderr.count("cannot act in this program") == 1, "the reason is said once"
     assert "fused" in stopped.stderr
     degraded = run(house, plan, *command, options=("--stale-ok", "--degrade"))
     assert degraded.exit_code == 0, degraded.text

@@ -214,7 +214,8 @@ class Guest:
         if self._refusal is None:
             return
         name, reason = self._refusal
-        self._say(f"{name} cannot act in this program: {reason}")
+        if self.spec.mode != "run":  # there flatout itself says it, from the event
+            self._say(f"{name} cannot act in this program: {reason}")
         self.emit({"event": "end", "reason": f"refused: {name}: {reason}", "steps": self._steps()})
         self.leave(EXIT_REFUSED)
 
