@@ -35,8 +35,8 @@ def test_terminal_has_everything_in_order() -> None:
     assert places == sorted(places)
     flat = " ".join(text.split())
     for part in (
-        "34.9 ms -> 15.1 ms a step: 2.31x (2.28 to 2.35), 99 % sure",
-        "1.43x (1.41 to 1.45)",
+        "34.9 ms -> 15.1 ms a step: 2.31x [2.28, 2.35], 99 % sure",
+        "1.43x [1.41, 1.45]",
         "2-3x over FP32",
         "1. attention: 12.1 ms a step (35 %)",
         "8 ms 53 % the roofline floor of its operators: 8 ms arithmetic in bfloat16",
@@ -44,7 +44,7 @@ def test_terminal_has_everything_in_order() -> None:
         "aten::mm (48 calls) [batch]",
         "floor by the data sheet of NVIDIA H200: 990 TFLOP/s bfloat16, 4,800 GB/s",
         "proves no gain",
-        "2.31x (2.28 to 2.35) prove:sdpa+compile: better; 24 turns, 2 pairs, 1 left out, sees 1.2 %",
+        "2.31x [2.28, 2.35] prove:sdpa+compile: better; 24 turns, 2 pairs, 1 left out, sees 1.2 %",
         "50 parameters, against truth: 61 dB (the program itself 70, needed 40)",
         "not checked: dropout: the program has none",
         "the search's time: 1 min 40 s starting processes, 2 min 30 s measuring in turns, 40 s the guard",

@@ -7,7 +7,7 @@ import pytest
 from flatout.errors import ProgramCrashed, UsageError
 from flatout.renderers.errors import CHILD_ERROR_LINES, render_error
 from flatout.renderers.sentences import smallest_line
-from flatout.renderers.text import duration, plain, size, table, times
+from flatout.renderers.text import duration, plain, size, table
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,6 @@ def test_duration(seconds: float, text: str) -> None:
 )
 def test_size(count: int, text: str) -> None:
     assert size(count) == text
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"), [(10.63, "10.6x"), (2.314, "2.31x"), (1.034, "1.034x"), (0.2, "0.200x")]
-)
-def test_times(ratio: float, text: str) -> None:
-    assert times(ratio) == text
 
 
 def test_table() -> None:

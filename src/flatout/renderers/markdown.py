@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from flatout.ratios import times
 from flatout.renderers import sentences
-from flatout.renderers.text import duration, plain, size, times
+from flatout.renderers.text import duration, plain, size
 from flatout.report import Report, TrialRow
 from flatout.words import command_line
 

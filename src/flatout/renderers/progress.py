@@ -7,7 +7,8 @@ from pathlib import Path
 
 from flatout.host import Host, Interpreter
 from flatout.ledger import redact_command
-from flatout.renderers.text import duration, plain, times
+from flatout.ratios import times
+from flatout.renderers.text import duration, plain
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
 from flatout.words import command_line

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flatout.quality import Quality
-from flatout.renderers.text import duration, plain, size, times
+from flatout.ratios import bounded, times
+from flatout.renderers.text import duration, plain, size
 from flatout.report import Limit, Noise, Remains, Report, Spent, Standing, TechniqueRow
 from flatout.trial import GuardReport, State
 
@@ -58,16 +59,16 @@ ISOLATION = {
 
 
 def interval(ratio: float | None, low: float | None, high: float | None) -> str:
-    """``1.43x (1.41 to 1.45)``, or what is known of it."""
+    """``1.43x [1.41, 1.45]``, or what is known of it."""
     if ratio is None:
         return "not measured"
     if low is None or high is None:
         return times(ratio)
-    return f"{times(ratio)} ({times(low)[:-1]} to {times(high)[:-1]})"
+    return bounded(ratio, low, high)
 
 
 def step_line(report: Report) -> str:
-    """``34.9 ms -> 15.1 ms a step: 2.31x (2.28 to 2.35), 99 % sure``."""
+    """``34.9 ms -> 15.1 ms a step: 2.31x [2.28, 2.35], 99 % sure``."""
     before, after = report.baseline_step_seconds, report.plan_step_seconds
     if before is None:
         return "no step was measured"

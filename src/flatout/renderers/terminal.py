@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from flatout.ratios import times
 from flatout.renderers import sentences
-from flatout.renderers.text import plain, size, table, times, wrap
+from flatout.renderers.text import plain, size, table, wrap
 from flatout.report import Report, TechniqueRow
 from flatout.words import command_line
 

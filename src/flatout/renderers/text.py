@@ -75,11 +75,6 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def times(ratio: float) -> str:
-    """A ratio of speeds: ``1.034x`` near one, ``10.6x`` above."""
-    return f"{ratio:.1f}x" if ratio >= 9.95 else f"{ratio:.2f}x" if ratio >= 1.095 else f"{ratio:.3f}x"
-
-
 def table(rows: Sequence[tuple[str, ...]], *, gap: int = 2) -> list[str]:
     """Rows with their columns aligned to the left; the last column is left as it is."""
     if not rows:

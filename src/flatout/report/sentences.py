@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+from flatout.ratios import bounded
 from flatout.report.nouns import CompileCost, Noise, TechniqueRow
 from flatout.report.oddities import oddities
 from flatout.report.record import Proved, Record
 from flatout.search.prove import effect_text
 from flatout.search.standing import Standing
-
-
-def ratio_text(ratio: float) -> str:
-    """``2.31x``; small gains with one digit more: ``1.034x``."""
-    return f"{ratio:.2f}x" if ratio >= 1.2 else f"{ratio:.3f}x"
-
-
-def interval_text(low: float, high: float) -> str:
-    digits = 2 if low >= 1.2 else 3
-    return f"[{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def conclude(
@@ -55,14 +46,16 @@ def _found(record: Record, proved: Proved) -> str:
         return f"{names}: kept, but its gain as a whole was not measured."
     guard = proved.guard_note or "no guard result"
     last = "" if record.last("final") else " (by its steps: the whole was not proved once more)"
-    return (
-        f"{ratio_text(proved.ratio)} faster {interval_text(proved.low, proved.high)} at "
-        f"{record.row.options.confidence:.0%} confidence with {names}{last}; guard passed: {guard}."
-        if "cannot" not in guard and "could not" not in guard
-        else f"{ratio_text(proved.ratio)} faster {interval_text(proved.low, proved.high)} at "
-        f"{record.row.options.confidence:.0%} confidence with {names}{last}; the guard cannot judge all of "
-        f"it: {guard}."
-    )
+    whole = not any(word in guard for word in ("cannot", "could not", "not checked"))
+    judged = "guard passed" if whole else "the guard cannot judge all of it"
+    ratio, percent = bounded(proved.ratio, proved.low, proved.high), record.row.options.confidence
+    return f"{_faster(ratio)} at {percent:.0%} confidence with {names}{last}; {judged}: {guard}."
+
+
+def _faster(ratio: str) -> str:
+    """``2.31x faster [2.28, 2.35]``."""
+    number, _, bounds = ratio.partition(" ")
+    return f"{number} faster {bounds}"
 
 
 def _nothing(record: Record, state: str, techniques: tuple[TechniqueRow, ...], noise: Noise | None) -> str:
