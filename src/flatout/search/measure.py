@@ -23,6 +23,8 @@ LEAST_COUNTED_STEPS = 4
 """Of one process: fewer say nothing about its speed."""
 MOST_RESTARTS = 24
 SLOW_STEP_SECONDS = 2.0
+TURN_SECONDS = 0.4
+SHORT_TURN_SECONDS = 0.15
 
 
 def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIMIT_SECONDS) -> None:
@@ -77,39 +79,55 @@ def slow(bench: Bench, process: Process) -> bool:
 def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
     """Steps of one block of a comparison, from the two step times in seconds.
 
-    About 0.4 s of the slower and 0.2 s of the faster side, at least 4 steps and three autocorrelation
-    times; fewer where a step takes seconds, or where the program itself is short. Many short turns pair
-    better with what disturbs a machine than a few long ones.
+    About 0.4 s of the slower and 0.2 s of the faster side, and at least 4 steps; fewer where a step takes
+    seconds, or where the program itself is short. Where the speed wanders over longer than that, shorter
+    ones: what wanders is mostly the machine, which then falls on both sides alike, and what is left of it
+    in the ratios is merged (sequential.py).
     """
-    # three autocorrelation times, but no longer than some 2.4 s: more blocks tell more than longer ones
-    steps = block_steps(slower, correlation=min(bench.correlation, 0.8 / max(slower, 1e-6)))
-    steps = max(steps, min(math.ceil(0.2 / max(faster, 1e-6)), math.ceil(2.4 / max(slower, 1e-6))))
+    turn = SHORT_TURN_SECONDS if wanders(bench) else TURN_SECONDS
+    steps = block_steps(slower, target_seconds=turn)
+    steps = max(
+        steps, min(math.ceil(turn / 2 / max(faster, 1e-6)), math.ceil(6 * turn / max(slower, 1e-6)))
+    )
     if slower > SLOW_STEP_SECONDS:
         steps = 2
+    workers = _workers(bench) if bench.waiting else 0
+    if workers > 1:
+        # whole bursts of batches, and the first step, which is not counted
+        steps = workers * math.ceil((steps - 1) / workers) + 1
     if bench.program_steps is not None:
         rest = bench.program_steps - max(2, bench.program_steps // 5)
         steps = max(2, min(steps, rest // 2))
     return steps
 
 
+def wanders(bench: Bench) -> bool:
+    """Whether step times depend on each other over longer than a usual turn can even out."""
+    return 3 * bench.correlation * bench.baseline_step_seconds > TURN_SECONDS
+
+
 def settle_steps(bench: Bench) -> int:
     """Steps to throw away before a block: what loader workers prepared while the process held.
 
-    Only where the loader matters; else the time is better spent on measuring. None where the runner stops
-    the one that holds with all its workers: nothing is prepared then.
+    Only where the loader matters; else the time is better spent on measuring. Where the runner stops the
+    one that holds with all its workers that is one batch each: what a worker waited for, such as a read,
+    is there when it goes on.
     """
+    if not bench.waiting:
+        return 0
     if getattr(bench.runner, "stops_idle", False):
-        return 0
-    assert bench.baseline is not None
+        return min(16, _workers(bench))
     assert bench.discovery is not None
-    wait = bench.baseline.loader_wait_seconds_per_step
-    if wait < 0.05 * bench.baseline_step_seconds:
-        return 0
     depths = [
         _number(loader.get("num_workers")) * max(1, _number(loader.get("prefetch_factor")))
         for loader in bench.discovery.loaders
     ]
     return min(16, max(depths, default=0))
+
+
+def _workers(bench: Bench) -> int:
+    assert bench.discovery is not None
+    return max((_number(loader.get("num_workers")) for loader in bench.discovery.loaders), default=0)
 
 
 def _number(value: object) -> int:
@@ -196,9 +214,9 @@ class Seat:
             raise Beaten(self, _too_short(Outcome(state=State.FAILED, steps=steps)))
 
     def step_seconds(self) -> float:
-        """Median of the latest counted steps, or the baseline's where there are none yet."""
+        """Of the latest counted steps, or the baseline's where there are none yet."""
         counted = self.process.counted if self.process is not None else []
-        return median(counted[-40:]) if counted else self.bench.baseline_step_seconds
+        return self.bench.pace(counted[-40:]) if counted else self.bench.baseline_step_seconds
 
     def close(self) -> None:
         if self.process is not None:

@@ -22,7 +22,16 @@ from enum import Enum
 
 from flatout.codec import to_plain
 from flatout.search.bench import Bench
-from flatout.search.measure import Beaten, Seat, align, settle_steps, steps_of_block
+from flatout.search.measure import (
+    SHORT_TURN_SECONDS,
+    TURN_SECONDS,
+    Beaten,
+    Seat,
+    align,
+    settle_steps,
+    steps_of_block,
+    wanders,
+)
 from flatout.search.shifts import evidence_so_far
 from flatout.sequential import MOST_PROCESS_PAIRS, NEAR_PAIRS, Interval, interval_of
 from flatout.stats import median
@@ -36,6 +45,9 @@ LEAST_TURNS_AGAIN = 4
 MOST_TURNS = 36
 """Of one pair of processes, at the usual pace of a search."""
 NARROW_TURNS = 24
+SHORT_TURNS = TURN_SECONDS / SHORT_TURN_SECONDS
+SHORT_PAIR_SECONDS = TURN_SECONDS
+"""Of two turns: where they are short since the speed wanders."""
 SLOW_PAIR_SECONDS = 5.0
 SLOW_LEAST_TURNS = 4
 SLOW_LEAST_TURNS_AGAIN = 3
@@ -216,6 +228,8 @@ class _Pace:
     least: int
     least_again: int
     most: int
+    in_all: int
+    """Pairs of turns over all pairs of processes, at most."""
     near: int
     most_processes: int
     fresh_seconds: float
@@ -243,20 +257,27 @@ class _Comparison:
         step = self.a.step_seconds() + self.b.step_seconds()
         pair_seconds = (steps + settle) * step
         slow = pair_seconds > SLOW_PAIR_SECONDS
+        # of short turns more are taken: it is time that counts
+        more = SHORT_TURNS if wanders(bench) and pair_seconds < SHORT_PAIR_SECONDS else 1.0
         in_all = bench.options.figures.most_pairs
         most = aim.turns or min(in_all, SLOW_MOST_TURNS if slow else max(MOST_TURNS, in_all // 4))
+        in_all, most = int(more * in_all), int(more * most)
+        least, again = LEAST_TURNS, LEAST_TURNS_AGAIN
+        if slow:
+            least, again = SLOW_LEAST_TURNS, SLOW_LEAST_TURNS_AGAIN
         pace = _Pace(
             method=RESIDENT,
-            least=min(most, aim.first_look or (SLOW_LEAST_TURNS if slow else LEAST_TURNS)),
-            least_again=min(most, SLOW_LEAST_TURNS_AGAIN if slow else LEAST_TURNS_AGAIN),
+            least=min(most, int(more * (aim.first_look or least))),
+            least_again=min(most, int(more * again)),
             most=most,
+            in_all=in_all,
             near=SLOW_NEAR if slow else NEAR_PAIRS,
             most_processes=aim.processes,
             fresh_seconds=bench.start_seconds(self.a.plan) + bench.start_seconds(self.b.plan),
         )
 
         def measure(seat: Seat) -> float:
-            return median(seat.block(steps, self.key, settle).step_seconds)
+            return bench.pace(seat.block(steps, self.key, settle).step_seconds)
 
         def fresh() -> None:
             nonlocal steps, settle
@@ -286,6 +307,7 @@ class _Comparison:
             least=1,
             least_again=1,
             most=1,
+            in_all=MOST_PROCESS_PAIRS,
             near=SLOW_NEAR,
             most_processes=min(self.aim.turns or MOST_PROCESS_PAIRS, MOST_PROCESS_PAIRS),
             fresh_seconds=0.0,
@@ -295,7 +317,7 @@ class _Comparison:
             seat.warm()
             step = seat.step_seconds()
             steps = steps_of_block(bench, step, step)
-            medians = [median(seat.block(steps, self.key).step_seconds) for _ in range(APART_BLOCKS)]
+            medians = [bench.pace(seat.block(steps, self.key).step_seconds) for _ in range(APART_BLOCKS)]
             seat.close()
             return median(medians)
 
@@ -360,7 +382,7 @@ class _Comparison:
             return Next.PROCESSES if more and samples.processes < pace.most_processes else Next.END
         if interval is None or aim.to_the_end:
             return Next.END if full else Next.TURNS
-        if samples.pairs >= self.bench.options.figures.most_pairs:
+        if samples.pairs >= pace.in_all:
             return Next.END
         worthwhile = open_still(interval, aim.matters, both_ways=aim.both_ways)
         if not worthwhile and 2 * samples.latest >= pace.most:
