@@ -51,8 +51,10 @@ class Hold:
         self.training.flush()
         control.set_steps(self.rank, taken)
         self._wait(control, taken)
-        self.training.held_ns += time.perf_counter_ns() - start
+        held_ns = time.perf_counter_ns() - start
+        self.training.held_ns += held_ns
         block = self.training.block
+        block.held_seconds = held_ns / 1e9
         block.after_hold = True
         block.held_still = control.still
         block.wall_start = time.perf_counter()

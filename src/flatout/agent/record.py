@@ -6,6 +6,7 @@ losses stay where they are. Reading them is the hold's business.
 
 from __future__ import annotations
 
+import math
 import time
 
 TYPE_CHECKING = False
@@ -82,6 +83,7 @@ class Block:
         self.first_step = first_step
         self.after_hold = False
         """False in the first block, which begins with the program itself."""
+        self.held_seconds = 0.0
         self.held_still = False
         """Its workers and threads were stopped in the hold before it, and prepared nothing meanwhile."""
         self.ends: list[Any] = []
@@ -127,9 +129,14 @@ class Block:
         if not seconds or not self.after_hold or self.held_still:
             return seconds
         per_step = max(1.0, self.batches / len(seconds))
-        prepared = 1 + int(-(-prefetched_batches // per_step))
-        later = [(w, s) for w, s in zip(self.waits[prepared:], seconds[prepared:]) if s]
-        if later and sum(w for w, _ in later) > STARVED_SHARE * sum(s for _, s in later):
+        most = 1 + math.ceil(prefetched_batches / per_step)
+        known = [(w, s) for w, s in zip(self.waits, seconds) if s]
+        later = [(w, s) for w, s in zip(self.waits[most:], seconds[most:]) if s]
+        judged = later or known
+        if judged and sum(w for w, _ in judged) > STARVED_SHARE * sum(s for _, s in judged):
+            # a loader that starves the program makes no more in a hold than what steps of that length take
+            step = sum(s for _, s in later) / len(later) if later else max(s for _, s in known)
+            prepared = min(most, 1 + math.ceil(self.held_seconds / step))
             seconds[1:prepared] = [None] * (prepared - 1)
         return seconds
 

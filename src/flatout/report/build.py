@@ -11,6 +11,7 @@ from typing import Any
 from flatout.codec import from_plain
 from flatout.guard.gradients import NO_AGREEMENT_DB, agreement_text, own_agreement_db
 from flatout.ledger import Ledger
+from flatout.pace import pace_of
 from flatout.planfile import PlanFile, Proof
 from flatout.quality import Quality, judge_quality
 from flatout.report.nouns import CompileCost, Noise, Report, Spent, TechniqueRow, TrialRow
@@ -43,7 +44,7 @@ def build_report(ledger: Ledger, search: int) -> Report:
     thrown = _thrown_away(record)
     baseline_step = proved.baseline_step_seconds
     if baseline_step is None and record.baseline is not None:
-        baseline_step = median(record.baseline.step_seconds)
+        baseline_step = pace_of(record.baseline)
     outcomes = record.outcomes()
     return Report(
         search_id=search,
@@ -264,7 +265,7 @@ def _limits(record: Record) -> tuple[Limit, ...]:
     }
     return find_limits(
         baseline.profile,
-        step_seconds=median(baseline.step_seconds),
+        step_seconds=pace_of(baseline),
         loader_wait_seconds=baseline.loader_wait_seconds_per_step,
         discovery=baseline.discovery,
         techniques=[name for name in catalogue.data if name not in useless]
@@ -282,7 +283,7 @@ def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) 
         row.name for row in techniques if row.standing is Standing.NOT_TRIED and "--only" not in row.reason
     ]
     profile, wait = baseline.profile, baseline.loader_wait_seconds_per_step
-    step = median(baseline.step_seconds)
+    step = pace_of(baseline)
     if proved.plan:
         told = [event.data for event in record.events if event.kind == "profiled"]
         mine = next((data for data in reversed(told) if data["plan"] == proved.plan.key), None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from flatout.guard.gradients import NO_AGREEMENT_DB, own_agreement_db
+from flatout.pace import pace_of
 from flatout.report.record import Record
-from flatout.stats import median
 from flatout.trial import Outcome
 
 LEAST_LOSSES = 4
@@ -61,7 +61,7 @@ def _of_slow_steps(record: Record) -> str:
     baseline = record.baseline
     if baseline is None or not baseline.step_seconds:
         return ""
-    step = median(baseline.step_seconds)
+    step = pace_of(baseline)
     budget = record.row.options.budget_seconds
     needed = baseline.startup_seconds * 4 + STEPS_OF_ONE * step
     tried = any(verdict.plan_b for verdict in record.verdicts.values())

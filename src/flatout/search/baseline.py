@@ -10,6 +10,7 @@ from flatout import errors
 from flatout.codec import from_plain, to_plain
 from flatout.errors import FlatoutError
 from flatout.guard.gradients import agreement_text, own_agreement_db
+from flatout.pace import pace, pace_of, waits
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
@@ -277,13 +278,16 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
     assert outcome.discovery is not None
     bench.baseline = outcome
     bench.discovery = outcome.discovery
-    bench.baseline_step_seconds = median(outcome.step_seconds)
+    bench.waiting = waits(outcome)
+    bench.baseline_step_seconds = pace_of(outcome)
     bench.baseline_losses = outcome.losses
     if len(outcome.step_seconds) >= LEAST_FOR_CORRELATION:
         bench.correlation = autocorrelation_time(outcome.step_seconds[-2000:])
     size = max(1, min(len(outcome.step_seconds) // 4, math.ceil(0.5 / bench.baseline_step_seconds)))
     times = outcome.step_seconds
-    bench.block_medians = [median(times[i : i + size]) for i in range(0, len(times) - size + 1, size)]
+    bench.block_medians = [
+        pace(times[i : i + size], waiting=bench.waiting) for i in range(0, len(times) - size + 1, size)
+    ]
     if any("never came to rest" in note for note in outcome.notes):
         _align(bench, "its step times never come to rest")
     for _ in bench.ledger.events(bench.search, "aligned"):

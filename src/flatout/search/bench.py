@@ -16,6 +16,7 @@ from flatout.codec import to_plain
 from flatout.errors import FlatoutError
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
+from flatout.pace import pace
 from flatout.plan import Choice, Plan
 from flatout.room import gpu_room_bytes, host_room_bytes
 from flatout.runners import GuardTrial, Request, Runner, Session, SessionEnded
@@ -229,6 +230,8 @@ class Bench:
         self.baseline: Outcome | None = None
         self.baseline_losses: Sequence[tuple[int, float]] = ()
         self.baseline_step_seconds = 0.0
+        self.waiting = False
+        """The untouched program waits for its loader: see flatout.pace."""
         self.block_medians: list[float] = []
         """Of the untouched program, in seconds: what candidates are screened against."""
         self.correlation = 1.0
@@ -258,6 +261,10 @@ class Bench:
 
     def left(self) -> float:
         return self.options.budget_seconds - self.elapsed() - self.reserved_seconds
+
+    def pace(self, times: Sequence[float]) -> float:
+        """Seconds of one step, from counted ones."""
+        return pace(times, waiting=self.waiting)
 
     def start_seconds(self, plan: Plan) -> float:
         """Estimate of a process's time until it is warm."""

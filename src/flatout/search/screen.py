@@ -14,7 +14,7 @@ from flatout.search.bench import Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
 from flatout.search.standing import Standing
-from flatout.stats import median, relative_spread
+from flatout.stats import relative_spread
 from flatout.trial import Outcome, State
 
 SCREEN_SECONDS = 1.5
@@ -61,7 +61,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         outcome, state=State.COMPLETED, step_seconds=times, losses=outcome.losses or tuple(process.losses)
     )
     _learn_start(bench, choice, outcome)
-    ratio = bench.baseline_step_seconds / median(times)
+    ratio = bench.baseline_step_seconds / bench.pace(times)
     fault = fault_of(bench, plan, outcome, warm_recompiles=process.recompiles_warm) or guard_fault(
         bench, process, outcome
     )
