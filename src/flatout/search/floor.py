@@ -9,6 +9,7 @@ by the same operators, not what can be reached.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -160,6 +161,9 @@ def _limit(cause: str) -> str:
     return {"optimizer_gap": "optimizer", UNTOLD: "memory"}.get(cause, cause)
 
 
+_NODE = re.compile(r"autograd::engine::.*|(?!Compiled)[A-Z]\w*Backward\d*|torch::autograd::\w+")
+
+
 class _Division:
     """``found``: cause -> (seconds, evidence); ``above``: rows that take longer than their floor."""
 
@@ -211,8 +215,11 @@ class _Division:
         return launches >= MANY and busy / launches < SHORT_KERNEL_SECONDS
 
     def _small(self, row: Work) -> bool:
-        """On a CPU: mostly the price of its dispatch. By its time as profiled."""
-        return row.seconds < self._tiny * row.calls
+        """On a CPU: mostly the price of its dispatch, by its time as profiled; a node of the backward has
+        no other work than to call operators."""
+        if self._on_gpu:
+            return False
+        return row.seconds < self._tiny * row.calls or _NODE.fullmatch(row.operator) is not None
 
     def _divide(self, told: Work, scale: float) -> None:
         row = replace(told, seconds=scale * told.seconds)
