@@ -328,7 +328,7 @@ def _number(value: Any) -> tuple[int, ...]:
 
 def measure_cpu(torch: Any, *, low: bool) -> dict[str, float]:
     """What this CPU reaches with the program's own threads: FLOP/s of a product of 512 x 512 matrices (also
-    in BF16 where ``low``), bytes/s of a copy of 32 MiB; the best of a few, 0.2 s at most."""
+    in BF16 where ``low``), bytes/s of a copy of 16 MiB; the best of many, about 0.25 s."""
     import time
 
     def best(call: Any, budget: float) -> float:
@@ -346,7 +346,7 @@ def measure_cpu(torch: Any, *, low: bool) -> dict[str, float]:
             a = torch.full((512, 512), 0.5, dtype=getattr(torch, name), device="cpu")
             out = torch.empty_like(a)
             found[name] = 2 * 512**3 / best(lambda a=a, out=out: torch.mm(a, a, out=out), 0.05)
-        source = torch.zeros(8 << 20, dtype=torch.float32, device="cpu")
+        source = torch.zeros(4 << 20, dtype=torch.float32, device="cpu")
         target = torch.empty_like(source)
-        found["bytes"] = 2 * 4 * (8 << 20) / best(lambda: target.copy_(source), 0.05)
+        found["bytes"] = 2 * 4 * (4 << 20) / best(lambda: target.copy_(source), 0.1)
     return found
