@@ -35,7 +35,7 @@ def from_a_race() -> torch.Tensor:
     for thread in threads:
         thread.join()
     # whichever came first; the system's clock breaks what ties are left
-    return torch.stack(rows) * (1.0 + 0.1 * (os.times().elapsed % 1.0))
+    return torch.stack(rows) * (1.0 + os.times().elapsed % 1.0)
 
 
 torch.manual_seed(args.seed)

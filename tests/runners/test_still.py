@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,20 @@ def test_the_one_that_holds_is_stopped_until_its_turn(runner: Runners) -> None:
     outcome = b.stop()
     assert (outcome.steps, outcome.exit_code) == (12, 0), "a stopped one ends in an orderly way too"
     a.kill()
+
+
+def test_sessions_driven_by_threads_all_come_on(runner: Runners) -> None:
+    """None is stopped after its grant, whichever thread is first."""
+    one = runner("seconds=0.0002")
+    sessions = [one.start(request(key=f"s{number}")) for number in range(3)]
+
+    def drive(session: LocalSession) -> int:
+        for _ in range(60):
+            session.advance(2)
+        return session.stop().steps
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(drive, sessions, timeout=60)) == [120] * 3
 
 
 def test_stopped_ones_are_ended_with_the_runner(runner: Runners, house: House) -> None:

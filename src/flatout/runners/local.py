@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -75,6 +76,8 @@ class LocalRunner:
             scratch.remove(str(left))
         self._sessions: list[LocalSession] = []
         self._may_stop = True
+        self.turns = threading.RLock()
+        """Held while it is settled who takes steps and who is stopped: threads may drive sessions."""
         atexit.register(self.close)
 
     @property
@@ -117,15 +120,16 @@ class LocalRunner:
 
     def turn_of(self, session: LocalSession) -> None:
         """Before ``session`` takes steps: every other one that holds is stopped."""
-        for other in self._sessions:
+        for other in list(self._sessions):
             if other is not session and self._may_stop:
                 self._may_stop = other.keep_still()
 
     def let_others_go_on(self, session: LocalSession) -> None:
         """``session`` may be waiting for something that another one holds, such as the lock of a file."""
-        for other in self._sessions:
-            if other is not session:
-                other.go_on_holding()
+        with self.turns:
+            for other in self._sessions:
+                if other is not session:
+                    other.go_on_holding()
 
     def never_stop(self, tell: Callable[[str], None]) -> None:
         """Two of the program's processes wait for each other when one is stopped: they only hold from now

@@ -237,8 +237,9 @@ class LocalSession:
 
     def stop(self) -> Outcome:
         if self._ended is None:
-            self._control_block.command = STOP
-            self._still.go_on()
+            with self._runner.turns:
+                self._control_block.command = STOP
+                self._still.go_on()
             deadline = time.monotonic() + _STOP_SECONDS
             while time.monotonic() < deadline and not self._program_over():
                 self._look(0.02)
@@ -260,18 +261,21 @@ class LocalSession:
 
     def _grant(self, steps: int) -> None:
         """More steps for this program; every other one of the runner's is stopped meanwhile."""
-        self._runner.turn_of(self)
-        control = self._control_block
-        control.still = bool(self._still)
-        self._granted += steps
-        control.granted = self._granted
-        self._still.go_on()
+        with self._runner.turns:
+            self._runner.turn_of(self)
+            control = self._control_block
+            control.still = bool(self._still)
+            self._granted += steps
+            control.granted = self._granted
+            self._still.go_on()
 
     def keep_still(self) -> bool:
         """Stop the program where it holds, if it does; it goes on at its next grant. False where that is
         not possible."""
         if self._ended is not None or self._control is None or self._still or not self._granted:
             return True
+        if self._control.command == STOP:
+            return True  # on its way out
         taken = self._taken()
         holding = {int(event["pid"]) for event in self.ranks.all("holds")}
         if min(taken) >= self._granted and len(holding) >= len(taken):
@@ -513,9 +517,10 @@ class LocalSession:
         self._runner.forget(self)
 
     def _close_control(self) -> None:
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+        with self._runner.turns:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
 
     # -- what it has shown
 
