@@ -444,7 +444,9 @@ def test_what_runs_alone_but_not_beside_its_like_takes_turns(tmp_path):
 def test_progress_is_told(tmp_path):
     told: list[Progress] = []
     play(tmp_path, MockProgram(techniques=PLANTED), tell=told.append)
-    assert [phase for phase in Phase if phase in {one.phase for one in told}] == list(Phase)
+    assert [phase for phase in Phase if phase in {one.phase for one in told}] == [
+        phase for phase in Phase if phase is not Phase.QUALITY
+    ]
     assert all(a.elapsed_seconds <= b.elapsed_seconds for a, b in itertools.pairwise(told))
     assert told[-1].phase is Phase.DONE
     assert told[-1].done == told[-1].total == len(PLANTED)

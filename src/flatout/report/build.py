@@ -24,7 +24,7 @@ from flatout.search.options import SearchOptions
 from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import mad, median, relative_spread
-from flatout.trial import GuardReport, Outcome, Profile, Trial
+from flatout.trial import Call, GuardReport, Outcome, Profile, Trial
 from flatout.words import command_line
 
 STATES = {"running": "unfinished"}
@@ -382,9 +382,23 @@ def _noise(record: Record) -> Noise | None:
         gradients_db=own,
         gradients_equal=seen.equal if seen is not None and seen.compared else None,
         losses_equal=all(a == b for a, b in common) if common else None,
-        smallest_effect=verdict.smallest_effect,
+        smallest_effect=_hidden(record) or verdict.smallest_effect,
         note=note,
     )
+
+
+def _hidden(record: Record) -> float | None:
+    """The largest gain that may hide in a comparison which found none; None where none may that matters."""
+    matters = 1.0 + record.row.options.gain_that_matters
+    hidden = [
+        verdict.smallest_effect
+        for verdict in record.verdicts.values()
+        if verdict.key.startswith("climb:")
+        and verdict.call in (Call.SAME, Call.UNKNOWN)
+        and verdict.smallest_effect is not None
+        and (verdict.high or 0.0) > matters
+    ]
+    return max(hidden, default=None)
 
 
 def _by_step(losses: Iterable[tuple[int, float]]) -> dict[int, list[str]]:
