@@ -12,26 +12,25 @@ from pathlib import Path
 
 from flatout import __version__
 from flatout.detect import detect_host
+from flatout.guard.whole import text_of
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
-from flatout.runners import SessionEnded
 from flatout.runners.local import LocalRunner
 from flatout.runners.seen import find_interpreter
 from flatout.search.bench import Bench
-from flatout.search.judge import fault_of, fault_of_end, judge_plan
+from flatout.search.guarding import guard_plan, make_reference
+from flatout.search.judge import fault_of
 from flatout.search.options import SearchOptions
-from flatout.search.standing import Standing
 from flatout.stats import median
 from flatout.technique import Technique
-from flatout.trial import State
+from flatout.trial import GuardReport, State
 from flatout.workload import Workload
 
 from .catalogue import ACTS, FAULTS, PROGRAMS, Fault
 
 TIMED_STEPS = 60
 """Of the untouched program: what stands for a search's timing, and ends in the later checkpoint."""
-LOSS_STEPS = 30
-"""Of every other process: enough for a curve."""
+INACTIVE = "TechniqueInactive"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +43,7 @@ class Guarded:
     seconds: float
     unfit: bool = False
     """It could not be applied there."""
+    report: GuardReport | None = None
 
 
 class House:
@@ -106,25 +106,20 @@ class House:
         self.ledger.close()
 
     def prepare(self) -> None:
-        """The untouched program: what it is, its losses, and how far a second run of it agrees."""
+        """The untouched program: what it is, and what it and its truth tell at the guarded steps."""
         if self._ready:
             return
         bench = self.bench
         process = bench.start("baseline", Plan(), reference_role="save")
         process.advance(self.timed_steps)
-        outcome = replace(process.peek(), state=State.COMPLETED, losses=tuple(process.losses))
+        process.profile()  # after it, the weights of the late point are written down
+        outcome = replace(process.peek(), state=State.COMPLETED)
         assert outcome.discovery is not None, "its steps were not understood"
         bench.discovery, bench.baseline = outcome.discovery, outcome
-        bench.baseline_losses = outcome.losses
         bench.baseline_step_seconds = median(process.counted)
         process.record(outcome)
         process.close()
-        again = bench.start("again", Plan())
-        again.advance(LOSS_STEPS)
-        shown = again.peek()
-        bench.floor, bench.again_losses = shown.gradients, tuple(again.losses)
-        again.record(shown)
-        again.close()
+        self.reference = make_reference(bench)
         self._ready = True
 
     def guard(self, *names: str) -> Guarded:
@@ -146,35 +141,49 @@ class House:
                 return told(None, unfit, unfit=True)
             choices.append(Choice(name=name, settings=technique.settings(bench.discovery, bench.host)))
         plan = bench.plan_of(choices)
-        process = bench.start(f"guarded:{plan.key}", plan)
-        try:
-            process.advance(LOSS_STEPS)
-            outcome = process.peek()
-        except SessionEnded as end:
-            fault = fault_of_end(end.outcome)
-            return told(None, fault.reason, unfit=fault.standing is Standing.REFUSED)
-        process.record(outcome)
-        process.close()
-        fault = fault_of(bench, plan, outcome)
+        report = guard_plan(bench, plan)
+        assert report is not None, "this runner has no guard"
+        trial = bench.trials.get(f"guard:{plan.key}")
+        if trial is None or trial.outcome.state is State.FAILED:
+            reason = trial.outcome.reason if trial else "; ".join(report.unchecked)
+            return told(None, reason, unfit=trial is not None and trial.outcome.error == INACTIVE)
+        fault = fault_of(bench, plan, trial.outcome)
         if fault is not None:
             return told(None, fault.reason, unfit=True)
-        judged = judge_plan(bench, plan, outcome, process.losses)
-        return told(judged.passed, judged.note)
+        return replace(told(report.passed, text_of(report)), report=report)
 
 
 def is_right(fault: Fault, guarded: Guarded) -> bool:
-    """Refused, and for the reason that is the true one."""
-    return guarded.passed is False and re.search(fault.right, guarded.reason) is not None
+    """Refused, and what is named first is the true reason."""
+    faults = guarded.report.faults if guarded.report is not None else ()
+    return bool(faults) and re.search(fault.right, faults[0]) is not None
 
 
-def house_of(program: str, root: Path, *, device: str = "cpu", size: str = "small") -> House:
+def house_of(
+    program: str,
+    root: Path,
+    *,
+    arguments: tuple[str, ...] = (),
+    catalogue: Sequence[Technique] | None = None,
+    device: str = "cpu",
+    size: str = "small",
+    timed_steps: int = TIMED_STEPS,
+) -> House:
     """A house of one of the faults' programs, with all the faults that go with it."""
-    work = root / program
+    name = "-".join([program, *(word.strip("-") for word in arguments)])
+    work = root / name
     work.mkdir(parents=True, exist_ok=True)
+    words = ["--device", device, "--size", size, *arguments]
     return House(
-        [sys.executable, str(PROGRAMS / f"{program}.py"), "--device", device, "--size", size],
-        [fault for fault in FAULTS if fault.program == program],
+        [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
+        catalogue or [f for f in FAULTS if (f.program, f.arguments) == (program, arguments)],
         cwd=work,
-        out=root / f"{program}.out",
+        out=root / f"{name}.out",
         acts_dir=ACTS,
+        timed_steps=timed_steps,
     )
+
+
+def houses() -> list[tuple[str, tuple[str, ...]]]:
+    """(program, arguments) of all faults, each once."""
+    return list(dict.fromkeys((fault.program, fault.arguments) for fault in FAULTS))

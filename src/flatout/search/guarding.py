@@ -88,22 +88,28 @@ def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> Gua
         return GuardReport(passed=None, unchecked=reference.unchecked)
     told, why = _told(bench, f"guard:{plan.key}", plan, _trial_of(bench, "plan", truth=reference.precision))
     unchecked = [f"the plan's guard trial: {why}"] if why else []
-    random: tuple[dict[str, object], ...] = ()
-    if bench.discovery.random:
+
+    def judged(random: tuple[dict[str, object], ...] = ()) -> GuardReport:
+        assert bench.discovery is not None
+        return judge_whole(
+            told,
+            reference,
+            techniques,
+            bench.discovery,
+            random=random,
+            unchecked=tuple(unchecked),
+            seconds=bench.clock() - began,
+        )
+
+    report = judged()
+    # a plan that is refused already is not worth another process
+    if bench.discovery.random and not report.faults and not why:
         random, why = _told(bench, f"guard:random:{plan.key}", plan, _random_trial())
         if why:
             unchecked.append(f"dropout: {why}")
         elif not any(event.get("what") == "dropout" for event in (*random, *reference.random)):
             unchecked.append("dropout: no model was called in training")
-    report = judge_whole(
-        told,
-        reference,
-        techniques,
-        bench.discovery,
-        random=random,
-        unchecked=tuple(unchecked),
-        seconds=bench.clock() - began,
-    )
+        report = judged(random)
     bench.note("guarded", {"plan": plan.key, "seconds": report.seconds, "report": to_plain(report)})
     bench.say(f"{plan.key}: guard: {'refused: ' if report.faults else ''}{text_of(report)}")
     return report

@@ -18,13 +18,13 @@ SIZES = {
     "real": (4, 256, 4, 4096, 128, 8),
     "large": (12, 768, 12, 50304, 1024, 8),
 }
-MICRO_BATCHES = 2
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--size", choices=SIZES, default="small")
+parser.add_argument("--micro-batches", type=int, default=2)
 args = parser.parse_args()
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, ROWS = SIZES[args.size]
 
@@ -115,7 +115,7 @@ optimizer = torch.optim.AdamW(
 )
 source = batches()
 for step in range(args.steps):
-    micro_batches = list(itertools.islice(source, MICRO_BATCHES))
+    micro_batches = list(itertools.islice(source, args.micro_batches))
     counted = torch.stack([(targets != -1).sum() for _, targets in micro_batches]).sum().to(device)
     total = 0.0
     for tokens, targets in micro_batches:
