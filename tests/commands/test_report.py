@@ -25,7 +25,7 @@ PROFILE = Profile(
     span_seconds=0.03,
     peaks={"float32": 1e11, "bytes": 1e10},
 )
-FILES = ("report.json", "report.md")
+FILES = ("report.json", "report.md", "report.html")
 
 
 def interrupted(folder: Path) -> None:
@@ -81,6 +81,8 @@ def test_deleted_reports_come_back_equal_to_the_byte(tmp_path, capsys, searched)
     assert capsys.readouterr().out.encode() == before["report.json"]
     assert main(["report", str(tmp_path), "--format", "markdown"]) == 0
     assert capsys.readouterr().out.encode() == before["report.md"]
+    assert main(["report", str(tmp_path), "--format", "html"]) == 0
+    assert capsys.readouterr().out.encode() == before["report.html"]
 
 
 def test_without_write_nothing_is_written(tmp_path, capsys):

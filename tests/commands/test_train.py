@@ -94,7 +94,7 @@ def test_a_search(runner: type[PlayedRunner], tmp_path: Path, capsys: pytest.Cap
     assert "searching for at most 20 min" in shown.err
     assert "s3cr3t" not in shown.err
     assert report["conclusion"].split()[0] in shown.out
-    assert "Written: .flatout/plan.toml, .flatout/report.json, .flatout/report.md" in shown.out
+    assert "Written: .flatout/plan.toml, .flatout/report.json, .flatout/report.md, " in shown.out
     assert runner.closed == 1
     assert main(["report"]) == 0
     assert capsys.readouterr().out.strip() in shown.out

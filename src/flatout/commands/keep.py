@@ -1,4 +1,4 @@
-"""Writing down what a search found: report.json, report.md and plan.toml, each whole or not at all."""
+"""Writing down what a search found: report.json, .md and .html, and plan.toml, each whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from flatout.writing import write_whole
 
 
 def keep_report(report: Report, out: Path) -> list[Path]:
-    """report.json and report.md in ``out``."""
+    """report.json, report.md and report.html in ``out``."""
+    from flatout.renderers.html import render_html
     from flatout.renderers.json import render_json
     from flatout.renderers.markdown import render_markdown
 
     return [
         write_whole(out / "report.json", render_json(report)),
         write_whole(out / "report.md", render_markdown(report)),
+        write_whole(out / "report.html", render_html(report)),
     ]
 
 
 def keep(ledger: Ledger, report: Report, out: Path) -> list[Path]:
-    """Everything that a search leaves for people: the plan and the two reports.
+    """Everything that a search leaves for people: the plan and the reports.
 
     A search that found nothing to change leaves an empty plan; one that was interrupted before it found
     anything leaves a plan of an earlier search alone.

@@ -2,7 +2,8 @@
 
 DIR is the folder of a search (default: .flatout), or its ledger.sqlite. The report is made again from
 the ledger, so it can be shown on another machine and after an unfinished search too. --write puts
-report.json and report.md beside the ledger again, the same to the byte as the search wrote them.
+report.json, report.md and report.html beside the ledger again, the same to the byte as the search wrote
+them.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from pathlib import Path
 
 from flatout.errors import UsageError
 
-USAGE = "[DIR] [--format terminal|json|markdown] [--search N] [--write]"
+USAGE = "[DIR] [--format terminal|json|markdown|html] [--search N] [--write]"
 TAKES_COMMAND = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", nargs="?", type=Path, default=Path(".flatout"), help="default: .flatout")
     parser.add_argument(
-        "--format", choices=("terminal", "json", "markdown"), default="terminal", help="default: terminal"
+        "--format",
+        choices=("terminal", "json", "markdown", "html"),
+        default="terminal",
+        help="default: terminal",
     )
     parser.add_argument(
         "--search",
@@ -28,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of the search, where a ledger holds several (default: last)",
     )
     parser.add_argument(
-        "--write", action="store_true", help="write report.json and report.md beside the ledger again"
+        "--write", action="store_true", help="write report.json, .md and .html beside the ledger again"
     )
 
 
@@ -56,6 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
         from flatout.renderers.markdown import render_markdown
 
         text = render_markdown(report)
+    elif arguments.format == "html":
+        from flatout.renderers.html import render_html
+
+        text = render_html(report)
     else:
         from flatout.renderers.terminal import render_terminal, wants_colour
 

@@ -5,7 +5,7 @@ another applied inside it. What truly makes its steps faster on this machine, an
 becomes a plan. No file of yours is changed: what the trials write is thrown away.
 
 The folder given by --out (default: .flatout) then holds plan.toml for `flatout run`, the report as
-report.json and report.md, and the ledger with every measurement. A search that was killed goes on where it
+report.json, .md and .html, and the ledger with every measurement. A search that was killed goes on where it
 was when it is started again with the same words. Ctrl-C ends it and keeps the best found so far; a second
 Ctrl-C leaves at once.
 """

@@ -141,19 +141,7 @@ def _by_hand(report: Report) -> list[str]:
 
 
 def _how_sure(report: Report) -> list[str]:
-    lines = []
-    if report.noise is not None:
-        lines += [f"- {escape(line)}" for line in sentences.noise_lines(report.noise)]
-    if report.smallest_effect is not None:
-        lines.append(f"- {sentences.smallest_line(report.smallest_effect)}")
-    if report.guard_note:
-        lines.append(f"- still right: {escape(report.guard_note)}")
-    if report.guard is not None:
-        lines += [f"  - {escape(line)}" for line in sentences.guard_lines(report.guard)]
-    lines += [f"- {escape(line)}" for line in sentences.compile_lines(report)]
-    if report.spent is not None:
-        lines.append(f"- {sentences.spent_line(report.spent)}")
-    return lines
+    return [f"- {escape(line)}" for line in sentences.how_sure_lines(report)]
 
 
 def _comparisons(report: Report) -> list[str]:

@@ -147,6 +147,20 @@ def left_notes(left: Remains) -> list[str]:
     return notes
 
 
+def how_sure_lines(report: Report) -> list[str]:
+    """What the conclusion rests on."""
+    lines = noise_lines(report.noise) if report.noise is not None else []
+    if report.smallest_effect is not None:
+        lines.append(smallest_line(report.smallest_effect))
+    if report.guard_note:
+        lines.append(f"still right: {plain(report.guard_note)}")
+    if report.guard is not None:
+        lines += guard_lines(report.guard)
+    lines += compile_lines(report)
+    spent = spent_line(report.spent) if report.spent is not None else ""
+    return [*lines, spent] if spent else lines
+
+
 def comparison_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
     """(key, ratio with its interval, turns and processes, smallest effect, how it ended) of each."""
     rows = []
@@ -218,10 +232,10 @@ def quality_lines(quality: Quality) -> list[str]:
         f"{quality.call.value} over {seeds} seed{'s' * (seeds != 1)} of {quality.steps:,} steps "
         f"({quality.confidence:.0%} sure, losses smoothed over {quality.smoothed}): {plain(quality.reason)}"
     ]
-    for name, ratio in (("steps", quality.steps_ratio), ("time, starts left out", quality.time_ratio)):
+    for name, ratio in (("steps", quality.steps_ratio), ("time (starts left out)", quality.time_ratio)):
         if ratio is not None:
             shown = interval(ratio.value, ratio.low, ratio.high)
-            lines.append(f"{name}: {shown} less than the program as it is to the same loss")
+            lines.append(f"{name} to the same loss, the program's over the plan's: {shown}")
     late = [result.seed for result in quality.seeds if result.plan_steps is None]
     if late:
         lines.append(

@@ -147,19 +147,7 @@ def _why(row: TechniqueRow) -> str:
 
 
 def _how_sure(report: Report, width: int) -> list[str]:
-    texts = []
-    if report.noise is not None:
-        texts += sentences.noise_lines(report.noise)
-    if report.smallest_effect is not None:
-        texts.append(sentences.smallest_line(report.smallest_effect))
-    if report.guard_note:
-        texts.append(f"still right: {plain(report.guard_note)}")
-    if report.guard is not None:
-        texts += sentences.guard_lines(report.guard)
-    texts += sentences.compile_lines(report)
-    if report.spent is not None:
-        texts.append(sentences.spent_line(report.spent))
-    return [line for text in texts for line in _item(text, width)]
+    return [line for text in sentences.how_sure_lines(report) for line in _item(text, width)]
 
 
 def _comparisons(report: Report, width: int) -> list[str]:
