@@ -8,6 +8,7 @@ draws random numbers. Starts overlap where memory holds them side by side.
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from flatout.codec import from_plain, to_plain
 from flatout.guard.whole import Reference, judge_whole, text_of
@@ -22,6 +23,7 @@ SHORT_POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2), "late": (4, 5)}
 SHORTEST_POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2)}
 LONG_STEP_SECONDS = 5.0
 UPDATES = (1, 2)
+LATE = "late.pt"
 RANDOM_STEPS = 3
 """Of the trials with randomness on: dropout is looked at in the last (agent/guarding/dropout.py)."""
 
@@ -122,6 +124,7 @@ def make_reference(bench: Bench) -> Reference:
         return known
     assert bench.discovery is not None
     began = bench.clock()
+    _clear(bench)
     trials = [("guard:baseline", _trial_of(bench, "baseline")), ("guard:truth", _trial_of(bench, "truth"))]
     trials.append(("guard:again", _trial_of(bench, "again")))
     running = _start_together(bench, trials)
@@ -171,10 +174,29 @@ def _truth(
     told, why = _told(bench, "guard:truth32", Plan(), _trial_of(bench, "truth", precision="float32"))
     if not why and any(event.get("what") == "gradients" for event in told):
         return told, "float32"
+    folder = _folder(bench)
+    if folder is not None:
+        (folder / "ended-truth").touch()  # nobody need wait for it
     unchecked.append(
         f"there is no truth to compare with: in FP64, {first}; in FP32, {why or 'nothing told'}"
     )
     return (), ""
+
+
+def _folder(bench: Bench) -> Path | None:
+    """Where the guard's trials leave files for each other."""
+    folder = getattr(bench.runner, "guard_folder", None)
+    return folder if isinstance(folder, Path) else None
+
+
+def _clear(bench: Bench) -> None:
+    """Files of an earlier search, the weights of a later step apart, which the timed baseline has just
+    written."""
+    folder = _folder(bench)
+    if folder is not None and _trial(bench, "guard:baseline") is None:
+        for path in folder.iterdir():
+            if path.name != LATE:
+                path.unlink(missing_ok=True)
 
 
 def _trial_of(bench: Bench, role: str, *, precision: str = "float64", truth: str = "float64") -> GuardTrial:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from .. import process, units
+from .. import events, process, units
+from ..protocol import STOP
 from . import rows, weights
 from .facts import Facts, of_model
 
@@ -157,6 +158,8 @@ class Guarding:
 
     def _called(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """In the way of every module's call that is not compiled."""
+        if self.truth is not None and not self._busy:
+            args, kwargs = self.truth.raised_inputs(args, kwargs)
         if self._is_unit(module):
             self._in_unit = True
             try:
@@ -286,24 +289,36 @@ class Guarding:
             self.facts.clear()
             if taken + 1 in self.points:
                 self._stand_at(taken + 1)
+            self._end_step(taken)
 
     # --- the same weights
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
 
-    def _given_up(self) -> bool:
-        """flatout has commanded an end, or the process that writes the files has failed."""
+    def _read(self, name: str, *, of: str, after: int) -> Any:
+        """A file that the trial of role ``of`` writes before it ends its step ``after``; None where it has
+        ended that step without it. Waits while that trial is on its way."""
         hold = self.training.hold
-        stopped = hold is not None and hold.control is not None and hold.control.command == 1
-        return stopped or os.path.exists(self._path("failed"))
+        ended = [self._path(f"ended-{of}-{after}"), self._path(f"ended-{of}")]
 
-    def _read(self, name: str) -> Any:
+        def given_up() -> bool:
+            stopped = hold is not None and hold.control is not None and hold.control.command == STOP
+            return stopped or any(os.path.exists(path) for path in ended)
+
         try:
-            return weights.read(self.torch, self._path(name), self._given_up)
-        except Exception as error:
-            self.note(f"{name} of the untouched program cannot be read: {type(error).__name__}: {error}")
+            return weights.read(self.torch, self._path(name), given_up)
+        except FileNotFoundError:
             return None
+        except Exception as error:
+            self.note(f"{name} cannot be read: {type(error).__name__}: {error}")
+            return None
+
+    def _end_step(self, taken: int) -> None:
+        """The others need not wait for any more files of this step."""
+        if self.role in ("baseline", "truth") and self.speaks and taken <= max(self.points, default=0):
+            with events.open_for_writing(self._path(f"ended-{self.role}-{taken}")):
+                pass
 
     def _stand_at(self, step: int) -> None:
         """At the beginning of a guarded step: the untouched program's weights, a random state of ours."""
@@ -311,7 +326,7 @@ class Guarding:
         first_late = self.points[step] == "late" and self.points.get(step - 1) != "late"
         if first_late and self.role == "baseline":
             if os.path.exists(self._path("late.pt")):
-                content = self._read("late.pt")
+                content = self._read("late.pt", of="baseline", after=0)
                 absent = weights.load(torch, made, content) if content is not None else []
                 if absent:
                     self.note(f"{len(absent)} parameters are not in the late weights: {absent[0]}")
@@ -329,8 +344,11 @@ class Guarding:
             elif self.speaks:
                 weights.write(torch, self._path(f"weights-{step}.pt"), {})
         else:
-            content = self._read(f"weights-{step}.pt")
-            if content is not None:
+            content = self._read(f"weights-{step}.pt", of="baseline", after=step - 1)
+            if content is None:
+                self.note(f"step {step}: the untouched program's weights are not there to be loaded")
+                self.points = {one: name for one, name in self.points.items() if one < step}
+            else:
                 absent = weights.load(torch, made, content)
                 if not content:
                     self._light = True
@@ -376,8 +394,12 @@ class Guarding:
             return
         reference = None
         if self.role != "baseline":
-            reference = self._read(f"gradients-baseline-{self.step}-{take}.pt")
+            name = f"gradients-baseline-{self.step}-{take}.pt"
+            reference = self._read(name, of="baseline", after=self.step)
             if reference is None:
+                if self.role == "plan":
+                    text = "the untouched program took no optimiser step that could be compared"
+                    self.note(f"step {self.step}: {text}")
                 return
         tensors, where, names, absent = {}, {}, {}, []
         for key, name, parameter in parameters:
@@ -417,13 +439,11 @@ class Guarding:
             # what the untouched program itself is worth
             self._tell_rows("gradients", baseline, mine, baseline, of="baseline", **common)
             return
-        path = self._path(f"gradients-truth-{self.step}-{take}.pt")
-        truth = self._read(os.path.basename(path)) if self._truth_expected else None
+        truth = None
+        if self.training.spec.guard.get("truth", True):
+            path = f"gradients-truth-{self.step}-{take}.pt"
+            truth = self._read(path, of="truth", after=self.step)
         self._tell_rows("gradients", mine, truth, baseline, of=self.role, **common)
-
-    @property
-    def _truth_expected(self) -> bool:
-        return bool(self.training.spec.guard.get("truth", True))
 
     def _tell_rows(self, what: str, mine: Any, truth: Any, baseline: Any, **more: Any) -> None:
         """Rows of ``mine`` against the truth, or against the baseline where there is no truth."""
@@ -482,11 +502,9 @@ class Guarding:
             if self.speaks:
                 weights.write(torch, self._path(path), content)
         else:
-            if not os.path.exists(self._path(path)):
-                return  # the untouched program has said why
-            content = self._read(path)
+            content = self._read(path, of="baseline", after=self.step)
             if content is None:
-                return
+                return  # the untouched program has said why
             for key, _, parameter in parameters:
                 self._replace(parameter, content.get(key), scale)
         self._before = self._sampled(parameters)
@@ -530,7 +548,7 @@ class Guarding:
             return
         if self.role == "truth":
             return  # its updates are made in float64, and nobody asks for them
-        wanted = self._read(name)
+        wanted = self._read(name, of="baseline", after=self.step)
         if wanted is None:
             return
         names = {key: name for key, name, _ in parameters}
@@ -570,8 +588,10 @@ class Guarding:
             return
         if self.role == "truth" or not self.speaks or not found:
             return
-        wanted = self._read(path)
-        start = self._read(f"weights-{step}.pt") if step > min(self.points, default=1) else None
+        wanted = self._read(path, of="baseline", after=step)
+        start = None
+        if step > min(self.points, default=1):
+            start = self._read(f"weights-{step}.pt", of="baseline", after=step - 1)
         if wanted is None:
             return
         told = []

@@ -92,6 +92,21 @@ class Truth:
             self._mode = _make_mode(torch, self)
             self._mode.__enter__()
 
+    def raised_inputs(self, args: Any, kwargs: Any) -> Any:
+        """What a module is called with, cast up: recurrent ones look at dtypes themselves."""
+        if self._mode is None or self.asleep:
+            return args, kwargs
+        torch = self.torch
+
+        def up(value: Any) -> Any:
+            if torch.is_tensor(value) and value.dtype in (torch.float32, torch.float16, torch.bfloat16):
+                return value.double()
+            if type(value) in (list, tuple):
+                return type(value)(up(one) for one in value)
+            return value
+
+        return tuple(up(one) for one in args), {key: up(one) for key, one in kwargs.items()}
+
     def _lift_tensor(self, tensor: Any) -> None:
         torch = self.torch
         if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16):
