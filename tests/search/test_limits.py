@@ -55,6 +55,20 @@ def test_few_long_kernels_on_an_idle_gpu_are_the_hosts_fault():
     assert limits(profile)[0].cause == "host"
 
 
+def test_a_host_that_reads_the_loss_each_step_waits_for_the_gpu():
+    profile = Profile(
+        wall_seconds=0.2,
+        device_busy_seconds=0.04,
+        kernels=(("gemm", 20, 0.04),),
+        kernel_count=20,
+        gaps={"sync": 0.08, "python": 0.06, "loader": 0.02},
+    )
+    found = {limit.cause: limit.seconds_per_step for limit in limits(profile, wait=0.01)}
+    assert found["host_sync"] == pytest.approx(0.05 * 8 / 14)
+    assert found["host"] == pytest.approx(0.05 * 6 / 14)
+    assert found["loader"] == pytest.approx(0.01)
+
+
 def test_a_busy_gpu_is_split_by_what_its_kernels_do():
     kernels = (
         ("ampere_sgemm_128x64_tn", 300, 0.06),

@@ -20,6 +20,8 @@ from flatout.search.limits import (
     SHORT_KERNEL_SECONDS,
     TINY_OPERATOR_SECONDS,
     dispatch_slowed,
+    fitted,
+    idle_by_cause,
     kind_of,
     short,
 )
@@ -185,16 +187,16 @@ class _Division:
             of_work = min(1.0, step / busy) if busy else 1.0
             idle = max(0.0, step - of_work * busy)
             wait = min(wait, idle)
-            of_gaps = _scale(sum(gaps.values()), idle - wait)
+            of_gaps = fitted(sum(gaps.values()), idle - wait)
         else:
             wait = min(wait, step)
-            of_work = of_gaps = _scale(busy + sum(gaps.values()), step - wait)
+            of_work = of_gaps = fitted(busy + sum(gaps.values()), step - wait)
         self._add("loader", wait)
         for row in profile.work:
             self._divide(row, of_work)
-        named = {"python": "launches" if self._many(profile.work) else "host", "optimizer": "optimizer_gap"}
-        for cause, seconds in gaps.items():
-            self._add(named.get(cause, cause), of_gaps * seconds)
+        idle = of_gaps * sum(gaps.values())
+        for cause, seconds in idle_by_cause(gaps, idle=idle, many=self._many(profile.work)).items():
+            self._add(cause, seconds)
         # rounding alone can make the parts more than the step
         last = min(1.0, step / max(step, sum(self._seconds.values())))
         evidence = self._evidence(profile)
@@ -280,11 +282,6 @@ class _Division:
                     f"are {most_above.bound}"
                 )
         return words
-
-
-def _scale(profiled: float, room: float) -> float:
-    """By which profiled times are multiplied to fit in, never above 1: what is missing is unknown."""
-    return min(1.0, max(0.0, room) / profiled) if profiled > 0 else 1.0
 
 
 def _kind(row: Work) -> str:

@@ -10,7 +10,7 @@ launches are on a GPU, and goes under that name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from flatout.stats import median
@@ -23,8 +23,8 @@ class Limit:
     """One thing that limits the untouched program. The first of a report costs the most."""
 
     cause: str
-    """``loader``, ``launches``, ``compute``, ``memory``, ``attention``, ``optimizer``, ``host`` or
-    ``compiling`` (the program's own compile, again and again)."""
+    """``loader``, ``launches``, ``compute``, ``memory``, ``attention``, ``optimizer``, ``host``,
+    ``host_sync`` (it waits for the device) or ``compiling`` (the program's own, again and again)."""
     seconds_per_step: float
     share: float
     """Of the step, 0 to 1."""
@@ -62,6 +62,7 @@ ADDRESSED_BY = {
     "attention": ("sdpa", "bf16", "compile"),
     "optimizer": ("fused_optimizer",),
     "host": ("compile",),
+    "host_sync": (),
     "compiling": ("compile",),
 }
 
@@ -128,6 +129,25 @@ def find_limits(
     return tuple(sorted(limits, key=lambda limit: -limit.seconds_per_step))
 
 
+def idle_by_cause(gaps: Mapping[str, float], *, idle: float, many: bool) -> dict[str, float]:
+    """Seconds in which nothing ran, by what the host did, never more than ``idle``: ``launches``,
+    ``sync``, ``optimizer_gap``, ``compiling``, ``host``. ``many``: the kernels are so many and short that
+    Python between operators is a matter of launches. The wait for data is known better from other steps."""
+    named = {"python": "launches" if many else "host", "optimizer": "optimizer_gap"}
+    others = {cause: seconds for cause, seconds in gaps.items() if cause != "loader"}
+    scale = fitted(sum(others.values()), idle)
+    found: dict[str, float] = {}
+    for cause, seconds in others.items():
+        name = named.get(cause, cause)
+        found[name] = found.get(name, 0.0) + scale * seconds
+    return found
+
+
+def fitted(profiled: float, room: float) -> float:
+    """By which profiled times are multiplied to fit in, never above 1: what is missing is unknown."""
+    return min(1.0, max(0.0, room) / profiled) if profiled > 0 else 1.0
+
+
 def _on_gpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float, str]]:
     busy = min(profile.device_busy_seconds, step)
     found = _split_work(profile.kernels, busy, "kernels")
@@ -135,8 +155,21 @@ def _on_gpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
     total = sum(seconds for _, _, seconds in profile.kernels)
     count = profile.kernel_count or sum(number for _, number, _ in profile.kernels)
     mean = total / count if count else 0.0
+    many = count >= MANY and mean < SHORT_KERNEL_SECONDS
+    gaps = idle_by_cause(profile.gaps, idle=idle, many=many)
+    waiting, compiling = gaps.get("sync", 0.0), gaps.get("compiling", 0.0)
+    if waiting:
+        found["host_sync"] = (
+            waiting,
+            f"{waiting * 1e3:.3g} ms of every {step * 1e3:.3g} ms step pass between the host's wait for the "
+            "GPU to be done (a loss or another value was read) and its next launch",
+        )
+    if compiling:
+        seconds = compiling + found.get("compiling", (0.0, ""))[0]
+        found["compiling"] = (seconds, f"the GPU idles {seconds * 1e3:.3g} ms a step while it compiles")
+    idle = max(0.0, idle - waiting - compiling)
     idle_text = f"the GPU idles {idle * 1e3:.3g} ms of every {step * 1e3:.3g} ms step"
-    if count >= MANY and mean < SHORT_KERNEL_SECONDS:
+    if many:
         found["launches"] = (
             idle,
             f"{idle_text} between {count} kernels of {mean * 1e6:.3g} us on average: the host "
