@@ -161,8 +161,8 @@ def _on_gpu(profile: Profile, step: float, wait: float) -> dict[str, tuple[float
     if waiting:
         found["host_sync"] = (
             waiting,
-            f"{waiting * 1e3:.3g} ms of every {step * 1e3:.3g} ms step pass between the host's wait for the "
-            "GPU to be done (a loss or another value was read) and its next launch",
+            f"{waiting * 1e3:.3g} ms of every {step * 1e3:.3g} ms step pass between the host's wait for "
+            "the GPU (a loss or another value was read) and its next launch",
         )
     if compiling:
         seconds = compiling + found.get("compiling", (0.0, ""))[0]
