@@ -177,7 +177,7 @@ class Climb:
                 standing=Standing.FAILED,
                 reason=f"the best plan so far failed beside it: {beaten.outcome.reason}",
             )
-        return self._guarded(verdict, seat)
+        return self.guarded(verdict, seat)
 
     def _fault_before(self, seat: Seat) -> Fault | None:
         """What shows before any time is spent on measuring."""
@@ -196,7 +196,9 @@ class Climb:
             process.fail(fault.reason, fault.error)
         return fault
 
-    def _guarded(self, verdict: Verdict, seat: Seat) -> tuple[Verdict, Fault | None]:
+    def guarded(self, verdict: Verdict, seat: Seat) -> tuple[Verdict, Fault | None]:
+        """The verdict with what the guard says of a plan that is faster, or the fault that its process
+        shows."""
         bench = self.bench
         process = seat.process
         if process is None or not process.alive:

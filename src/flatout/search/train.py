@@ -27,6 +27,7 @@ from flatout.search.last_profile import profile_last
 from flatout.search.measure import Seat
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.search.prune import prune
 from flatout.search.quality import measure_quality, reserved_seconds, say_cost
 from flatout.search.screen import SCREEN_SECONDS, SCREEN_STEPS, screen
 from flatout.search.shares import measure_shares
@@ -165,12 +166,13 @@ def _search(bench: Bench) -> None:
         measure_again(bench, baseline)
     allowance = Allowance(error=1.0 - bench.options.confidence, candidates=len(choices))
     climb = Climb(bench, baseline, allowance)
-    going_on = _screen_all(bench, climb, choices)
-    _climb_all(bench, climb, going_on)
+    going_on, set_aside = _screen_all(bench, climb, choices)
+    _climb_all(bench, climb, going_on, set_aside)
     bench.phase = Phase.PROVING
     prove_final(bench, climb, alpha=allowance.final)
     bench.phase = Phase.SHARES
     measure_shares(bench, climb, alpha=allowance.share)
+    prune(bench, climb, alpha=allowance.final)
     profile_last(bench, climb.best)
     for seat in (climb.kept, climb.best, climb.baseline):
         if seat is not None:
@@ -242,12 +244,13 @@ def _to_screen(bench: Bench, climb: Climb, choices: list[Choice]) -> set[str]:
     return set()
 
 
-def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> list[Choice]:
-    """Candidates that go on to the climb, best first."""
+def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list[Choice], list[Choice]]:
+    """Candidates that go on to the climb, best first; and those set aside, being slower alone."""
     bench.phase = Phase.SCREENING
     known = {event.data["name"] for event in bench.ledger.events(bench.search, "screened")}
     screening = _to_screen(bench, climb, choices) | known
     going_on: list[Choice] = []
+    set_aside: list[Choice] = []
     for choice in choices:
         if choice.name not in screening:
             going_on.append(choice)
@@ -261,13 +264,15 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> list[Choic
             continue
         note_decision(bench, choice, screened.fault.standing, screened.fault.reason)
         going_on += _alternatives(bench, choice, screened.fault)
+        if screened.fault.standing is Standing.NO_GAIN:
+            set_aside.append(choice)
     going_on.sort(key=lambda choice: -expected_gain(bench, choice.name, climb.screened.get(choice.name)))
     needed = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in going_on)
     if needed <= bench.left() - climb.final_seconds():
         # what is dear to start goes last: every plan with it pays its start again. Not where time is
         # short: then what may gain most comes first
         going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
-    return going_on
+    return going_on, set_aside
 
 
 def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> None:
@@ -310,7 +315,8 @@ def _cannot_gain(bench: Bench, climb: Climb, choice: Choice) -> str | None:
     return bound.reason
 
 
-def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
+def _climb_all(bench: Bench, climb: Climb, choices: list[Choice], set_aside: list[Choice]) -> None:
+    """Each in its turn; then once more what a larger plan may have made worth it."""
     bench.phase = Phase.CLIMBING
     bounded: list[Choice] = []
     climb.waiting = list(choices)
@@ -327,28 +333,29 @@ def _climb_all(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
         if _cannot_gain(bench, climb, choice) is None:
             _climb_one(bench, climb, choice)
     for choice in choices:
-        if _worth_another(bench, climb, choice.name):
-            bench.say(f"{choice.name} once more, on top of {climb.best.plan.key}")
-            climb.try_candidate(climb.decided[choice.name].choice)
+        decision = climb.decided.get(choice.name)
+        if (
+            decision is not None
+            and decision.standing is Standing.NO_GAIN
+            and decision.call in (Call.SAME, Call.UNKNOWN, Call.WORSE)
+            and len(climb.best.plan.choices) > decision.grown_since
+        ):
+            _try_again(bench, climb, decision.choice)
+    if climb.best.plan:
+        for choice in set_aside:
+            _try_again(bench, climb, choice)
 
 
-def _worth_another(bench: Bench, climb: Climb, name: str) -> bool:
-    """Whether one that was rejected on a smaller plan may be tried on the one that has grown since, once,
-    for a small part of the budget."""
-    decision = climb.decided.get(name)
+def _try_again(bench: Bench, climb: Climb, choice: Choice) -> None:
+    """One that lost, on the plan that has grown since, where that costs a small part of the budget."""
+    seconds = climb.candidate_seconds(bench.with_choice(climb.best.plan, choice), None)
     if (
-        decision is None
-        or decision.standing is not Standing.NO_GAIN
-        or decision.call not in (Call.SAME, Call.UNKNOWN, Call.WORSE)
-        or len(climb.best.plan.choices) <= decision.grown_since
+        seconds <= bench.options.figures.retry_share * bench.options.budget_seconds
+        and _rival(bench, climb, choice) is None
+        and _cannot_gain(bench, climb, choice) is None
     ):
-        return False
-    seconds = climb.candidate_seconds(bench.with_choice(climb.best.plan, decision.choice), None)
-    return (
-        _rival(bench, climb, decision.choice) is None
-        and _cannot_gain(bench, climb, decision.choice) is None
-        and seconds <= bench.options.figures.retry_share * bench.options.budget_seconds
-    )
+        bench.say(f"{choice.name} once more, on top of {climb.best.plan.key}")
+        climb.try_candidate(choice)
 
 
 def _climb_one(bench: Bench, climb: Climb, choice: Choice) -> None:

@@ -1,0 +1,116 @@
+"""The fewest techniques that give the speed: what a later one has made worthless leaves the plan.
+
+A technique was proved on the plan of its time. Where the shares of the final plan show that it is as fast
+without one of them, the plan without it is guarded and proved against the untouched program in its turn,
+and takes the place of the larger one. One technique a search, the least worth: the error allowed is split
+over two last proofs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flatout.codec import to_plain
+from flatout.guard.whole import text_of
+from flatout.plan import Choice, Plan
+from flatout.search.bench import Bench
+from flatout.search.climb import Climb, note_decision
+from flatout.search.guarding import guard_plan, guard_seconds
+from flatout.search.measure import Beaten, Seat
+from flatout.search.prove import Aim, prove
+from flatout.search.standing import Standing
+from flatout.trial import Call, Verdict
+
+LOST_AT_MOST = 2.5
+"""Times the gain that matters: so much could still be lost, by the share's interval."""
+TURNS_ESTIMATED = 10
+
+
+def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
+    """Drop what the final plan does not need, where there is one and the budget allows the proof."""
+    plan = climb.best.plan
+    whole = bench.verdicts.get(f"final:{plan.key}")
+    found = _worthless(bench, plan)
+    if found is None or whole is None or whole.call is not Call.BETTER or whole.ratio is None:
+        return
+    choice, share = found
+    less = bench.without(plan, choice.name)
+    seat = Seat(bench=bench, plan=less, key=f"pruned:{less.key}")
+    verdict = _proved(bench, climb, seat, alpha)
+    if verdict is None:
+        return
+    matters = bench.options.gain_that_matters
+    if (
+        verdict.call is not Call.BETTER
+        or verdict.guard
+        or verdict.ratio is None
+        or verdict.ratio < max(1.0 + matters, whole.ratio / (1.0 + LOST_AT_MOST * matters))
+    ):
+        bench.say(f"{choice.name} stays: without it {verdict.guard or _numbers(verdict)}", milestone=True)
+        seat.close()
+        return
+    climb.best.close()
+    climb.best = seat
+    climb.guard_note = verdict.guard_note
+    bench.best, bench.best_ratio = less, verdict.ratio
+    assert bench.discovery is not None
+    lines = {name: bench.technique(name).by_hand(less, bench.discovery) for name in less.names}
+    bench.note("accepted", {"plan": to_plain(less), "verdict": verdict.key, "by_hand": lines})
+    bench.note("final", {"plan": less.key, "verdict": verdict.key})
+    reason = f"not needed any more: the plan is as fast without it ({_numbers(share)} with it)"
+    note_decision(bench, choice, Standing.NO_GAIN, reason, share)
+
+
+def _worthless(bench: Bench, plan: Plan) -> tuple[Choice, Verdict] | None:
+    """The technique that is least worth of those that are worth nothing, with its share's verdict."""
+    matters = bench.options.gain_that_matters
+    found: list[tuple[float, Choice, Verdict]] = []
+    for choice in plan.choices:
+        share = bench.verdicts.get(f"share:{choice.name}")
+        if share is None or share.plan_b != plan or share.ratio is None or share.high is None:
+            continue
+        if share.ratio < 1.0 + 0.5 * matters and share.high < 1.0 + LOST_AT_MOST * matters:
+            found.append((share.ratio, choice, share))
+    if not found:
+        return None
+    _, choice, share = min(found, key=lambda entry: entry[0])
+    return choice, share
+
+
+def _proved(bench: Bench, climb: Climb, seat: Seat, alpha: float) -> Verdict | None:
+    """The smaller plan against the untouched program, with the guard's word; None where that cannot be."""
+    less = seat.plan
+    key = bench.verdict_key(f"final:{less.key}")
+    known = bench.verdicts.get(key)
+    if known is not None:
+        return known
+    needed = guard_seconds(bench, less) + TURNS_ESTIMATED * max(1.5, 5 * bench.baseline_step_seconds)
+    needed += bench.start_seconds(less)
+    needed += 0.0 if climb.baseline.alive else bench.start_seconds(Plan())
+    if bench.left() < needed:
+        bench.say(f"no time is left to prove {less.key}, which may be as fast", milestone=True)
+        return None
+    bench.say(f"last proof once more: {less.key}, which may be as fast")
+    report = guard_plan(bench, less)
+    if report is not None and report.faults:
+        bench.say(f"{less.key} is refused by the guard: {text_of(report)}", milestone=True)
+        return None
+    climb.best.close()
+    try:
+        verdict = prove(
+            bench, key, climb.baseline, seat, Aim(alpha=alpha, matters=bench.options.gain_that_matters)
+        )
+        verdict, fault = climb.guarded(verdict, seat)
+    except Beaten as beaten:
+        bench.say(f"{less.key} could not be proved: {beaten.outcome.reason}", milestone=True)
+        return None
+    if fault is not None:
+        bench.say(f"{less.key}: {fault.reason}", milestone=True)
+        return None
+    return bench.add_verdict(replace(verdict, guard_report=verdict.guard_report or report))
+
+
+def _numbers(verdict: Verdict) -> str:
+    if verdict.ratio is None or verdict.low is None or verdict.high is None:
+        return verdict.reason or "too few turns to tell"
+    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]"
