@@ -7,6 +7,7 @@ from dataclasses import replace
 from flatout.codec import to_plain
 from flatout.guard.whole import text_of
 from flatout.plan import Plan
+from flatout.ratios import bounded, times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
 from flatout.search.guarding import guard_plan
@@ -45,10 +46,12 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     if verdict.call is Call.BETTER and verdict.ratio >= matters and not verdict.guard:
         bench.best_ratio = verdict.ratio
         bench.note("final", {"plan": plan.key, "verdict": key})
-        bench.say(f"{plan.key}: {verdict.ratio:.3g}x of the untouched program, proved", milestone=True)
+        bench.say(f"{plan.key}: {times(verdict.ratio)} of the untouched program, proved", milestone=True)
         return verdict
     bench.note("accepted", {"plan": to_plain(Plan()), "verdict": key, "by_hand": {}})
-    why = verdict.guard or f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]"
+    assert verdict.low is not None
+    assert verdict.high is not None
+    why = verdict.guard or bounded(verdict.ratio, verdict.low, verdict.high)
     for choice in plan.choices:
         note_decision(
             bench,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb
 from flatout.search.measure import Beaten, Seat
@@ -44,4 +45,4 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
             seat.close()
             bench.add_verdict(verdict)
         if verdict.ratio is not None:
-            bench.say(f"{choice.name} is worth {verdict.ratio:.3g}x in the final plan", milestone=True)
+            bench.say(f"{choice.name} is worth {times(verdict.ratio)} in the final plan", milestone=True)
