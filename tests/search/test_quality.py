@@ -73,6 +73,23 @@ def test_what_it_takes_is_said_before_anything_is_tried(tmp_path):
     assert cost < first
 
 
+def test_nothing_is_kept_from_the_search_for_what_would_not_fit_anyway(tmp_path):
+    said = []
+    options = SearchOptions(quality=20, budget_seconds=300.0)
+    report = play(tmp_path, replace(HONEST, step_seconds=0.2), options=options, tell=said.append)
+    assert any("takes a budget of about" in progress.text for progress in said)
+    assert report.plan.names == ("it",)
+
+
+def test_no_more_is_kept_than_can_be_used(tmp_path):
+    said = []
+    options = SearchOptions(quality=1, budget_seconds=36_000.0)
+    play(tmp_path, replace(HONEST, step_seconds=0.001), options=options, tell=said.append)
+    kept = next(progress.text for progress in said if progress.text.startswith("--quality 1"))
+    assert float(kept.split()[2]) < 60.0
+    assert "2000 steps" in kept or "1999 steps" in kept
+
+
 class Killed(BaseException):
     pass
 

@@ -27,20 +27,34 @@ CHUNK_SECONDS = 5.0
 
 
 def reserved_seconds(bench: Bench) -> float:
-    """What of the budget is kept for it."""
-    return QUALITY_SHARE * bench.options.budget_seconds if bench.options.quality else 0.0
+    """What of the budget is kept for it: no more than it can use, and nothing where a few steps of each
+    seed would not fit."""
+    if not bench.options.quality:
+        return 0.0
+    share = QUALITY_SHARE * bench.options.budget_seconds
+    return 0.0 if share < _seconds_of(bench, LEAST_STEPS) else min(share, _seconds_of(bench, MOST_STEPS))
 
 
 def say_cost(bench: Bench) -> None:
     """Before anything is tried: what it will take."""
     seeds = bench.options.quality
-    if seeds:
-        share = reserved_seconds(bench)
-        bench.say(
-            f"--quality {seeds}: {share:.0f} s of the budget are kept for training {seeds} seeds of both "
-            f"programs, about {_steps_within(bench, share, None)} steps each without a plan's gain",
-            milestone=True,
-        )
+    if not seeds:
+        return
+    kept = reserved_seconds(bench)
+    if kept:
+        steps = _steps_within(bench, kept, None)
+        text = f"{kept:.0f} s of the budget are kept for training {seeds} seeds of both programs, about "
+        text += f"{steps} steps each where a plan gains nothing"
+    else:
+        budget = _seconds_of(bench, LEAST_STEPS) / QUALITY_SHARE
+        text = f"takes a budget of about {budget:.0f} s; it is measured only where time is left"
+    bench.say(f"--quality {seeds}: {text}", milestone=True)
+
+
+def _seconds_of(bench: Bench, steps: int) -> float:
+    """What training takes where a plan gains nothing."""
+    once = 2 * bench.start_seconds(Plan()) + steps * (1.0 + LONGER) * bench.baseline_step_seconds
+    return bench.options.quality * once / SAFETY
 
 
 def measure_quality(bench: Bench, best: Seat) -> None:
