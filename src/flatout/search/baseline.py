@@ -41,6 +41,7 @@ DRIFT_P = 0.01
 AGAIN_SHARE = 0.15
 """Of the whole budget."""
 AGAIN_SLOW_PAIRS = 6
+AGAIN_SLOW_LATER_PAIRS = 4
 """Where one takes more than a second."""
 
 FUSED_ATTENTION = re.compile(r"flash|fmha|sdpa|scaled_dot_product_(flash|efficient|cudnn)|mem_eff")
@@ -149,7 +150,9 @@ def _once_again(bench: Bench, key: str, baseline: Seat, pairs: int) -> tuple[Ver
     aim = Aim(
         alpha=1.0 - bench.options.confidence,
         matters=0.0,
-        turns=min(pairs, AGAIN_SLOW_PAIRS) if slow else pairs,
+        turns=min(pairs, AGAIN_SLOW_PAIRS if pairs == AGAIN_PAIRS else AGAIN_SLOW_LATER_PAIRS)
+        if slow
+        else pairs,
         processes=1,
         to_the_end=True,
         processes_differ=False,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
 from flatout.plan import Choice, Plan
+from flatout.ratios import bounded, times
 from flatout.search.allowance import Allowance
 from flatout.search.bench import Bench
 from flatout.search.guarding import guard_seconds
@@ -24,6 +25,8 @@ from flatout.trial import Call, Outcome, State, Verdict
 FINAL_PAIRS_ESTIMATED = 8
 FAIR_SHARE = 0.2
 """Of the whole budget, for measuring one candidate."""
+FRESH_SHARE = 0.4
+"""With fresh pairs of processes, where it is they that a decision needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +106,16 @@ class Climb:
         runs = math.ceil(6 / max(1, usable // steps_of_block(bench, step, step))) - 1
         return runs * (bench.start_seconds(plan) + bench.start_seconds(self.best.plan))
 
-    def fair_seconds(self) -> float:
-        """What measuring one candidate may take: so much that the others can still be tried."""
+    def fair_seconds(self, share: float) -> float:
+        """What measuring one candidate may take: a share of the budget, and so much that the others can
+        still be tried."""
         bench = self.bench
         others = sum(
             self.candidate_seconds(bench.with_choice(self.best.plan, choice), None)
             for choice in self.waiting
         )
         room = bench.left() - self.final_seconds() - others
-        return min(room, FAIR_SHARE * bench.options.budget_seconds)
+        return min(room, share * bench.options.budget_seconds)
 
     # one candidate
 
@@ -167,7 +171,8 @@ class Climb:
                 alpha=alpha,
                 matters=bench.options.gain_that_matters,
                 reserve_seconds=self.final_seconds(),
-                limit_seconds=self.fair_seconds(),
+                limit_seconds=self.fair_seconds(FAIR_SHARE),
+                fresh_limit_seconds=self.fair_seconds(FRESH_SHARE),
             )
             verdict = prove(bench, key, self.best, seat, aim)
         except Beaten as beaten:
@@ -259,7 +264,7 @@ class Climb:
         return self._decide(
             choice,
             Standing.APPLIED,
-            f"{verdict.ratio:.3g}x on top of {verdict.plan_a.key}",
+            f"{times(verdict.ratio)} on top of {verdict.plan_a.key}",
             verdict=verdict,
         )
 
@@ -350,7 +355,7 @@ def expected_gain(bench: Bench, name: str, screened: Screened | None) -> float:
 def _no_gain(verdict: Verdict) -> str:
     if verdict.ratio is None or verdict.low is None or verdict.high is None:
         return verdict.reason or "too few blocks to tell"
-    numbers = f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}] over {verdict.plan_a.key}"
+    numbers = f"{bounded(verdict.ratio, verdict.low, verdict.high)} over {verdict.plan_a.key}"
     smallest = (
         f"; {effect_text(verdict.smallest_effect)} would have been seen"
         if verdict.smallest_effect is not None

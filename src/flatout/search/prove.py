@@ -137,6 +137,8 @@ class Aim:
     limit_seconds: float = math.inf
     """What measuring may take once both sides are warm. The pairs before the first look are taken in any
     case, as long as the budget itself lasts."""
+    fresh_limit_seconds: float | None = None
+    """What it may take with further pairs of processes, where these are what it needs; None: no more."""
     least: int | None = None
     """Pairs that are taken whatever ``limit_seconds``; None: those before the first look."""
 
@@ -271,7 +273,7 @@ class _Comparison:
             least_again=min(most, int(more * again)),
             most=most,
             in_all=in_all,
-            near=SLOW_NEAR if slow else NEAR_PAIRS,
+            near=SLOW_NEAR if slow or most < NEAR_PAIRS else NEAR_PAIRS,
             most_processes=aim.processes,
             fresh_seconds=bench.start_seconds(self.a.plan) + bench.start_seconds(self.b.plan),
         )
@@ -406,13 +408,18 @@ class _Comparison:
         if bench.left() - aim.reserve_seconds < pair_seconds:
             return True
         least = aim.least or (APART_LEAST if pace.method == APART else pace.least)
-        return samples.pairs >= least and aim.limit_seconds - (bench.clock() - began) < pair_seconds
+        limit = aim.limit_seconds
+        if samples.processes > 1:
+            # a pair of processes that was started is used for what it was started for
+            limit = max(limit, aim.fresh_limit_seconds or 0.0)
+        return samples.pairs >= least and limit - (bench.clock() - began) < pair_seconds
 
     def _affords(self, pace: _Pace, pair_seconds: float, began: float) -> bool:
         """Time for another pair of processes and what it takes to count."""
         needed = pace.fresh_seconds + pace.least_again * pair_seconds
         left = self.bench.left() - self.aim.reserve_seconds
-        return needed <= min(left, self.aim.limit_seconds - (self.bench.clock() - began))
+        limit = max(self.aim.limit_seconds, self.aim.fresh_limit_seconds or 0.0)
+        return needed <= min(left, limit - (self.bench.clock() - began))
 
     # one pair of turns
 
