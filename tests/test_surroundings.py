@@ -44,6 +44,7 @@ class PlayedNvml:
     reasons: int = 0
     pids: list[int] = field(default_factory=list)
     use: dict[int, int] = field(default_factory=dict)
+    busy: int = 0
     missing: tuple[str, ...] = ()
 
     class NVMLError(Exception):
@@ -80,6 +81,9 @@ class PlayedNvml:
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
         return self.reasons
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
+        return SimpleNamespace(gpu=self.busy)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
         return [SimpleNamespace(pid=pid) for pid in self.pids]
@@ -295,6 +299,12 @@ def test_others_on_the_gpu(machine):
 def test_ours_alone_on_the_gpu_is_nobody_elses(machine):
     eye = watch(machine, PlayedNvml(pids=[900], use={900: 99}))
     assert disturbed(eye.read(), eye.read()) == ""
+
+
+def test_the_use_of_the_gpu_by_whomever(machine):
+    assert watch(machine, PlayedNvml(busy=37)).gpu_use() == 37
+    assert watch(machine, PlayedNvml(missing=("nvmlDeviceGetUtilizationRates",))).gpu_use() is None
+    assert watch(machine, device="cpu").gpu_use() is None
 
 
 def test_a_line_for_the_report(machine):

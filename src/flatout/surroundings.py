@@ -113,6 +113,11 @@ class Watcher(Protocol):
 
     def read(self) -> Reading: ...
 
+    def gpu_use(self) -> int | None:
+        """Per cent of the last second or so in which any of the GPUs was busy; None: not told. While ours
+        hold still it is others' use, also of those that a container's driver does not name."""
+        ...
+
 
 class Watch:
     """Reads the surroundings of programs that this process starts. Cheap: some hundred microseconds.
@@ -175,6 +180,10 @@ class Watch:
             throttled_seconds=self._throttled(),
             cpu_count=self._cpu_count,
         )
+
+    def gpu_use(self) -> int | None:
+        rates = [self._ask("nvmlDeviceGetUtilizationRates", handle) for _, handle in self._handles]
+        return max((int(rate.gpu) for rate in rates if rate is not None), default=None)
 
     # the GPU
 

@@ -244,3 +244,12 @@ def test_gradients_that_are_not_finite_are_not_called_irreproducible(tmp_path):
     report = play(tmp_path, MockProgram(techniques={"it": MockTechnique()}, again_db=-NOISELESS_DB))
     assert report.noise is not None
     assert "not finite" in report.noise.note and "reproducible" not in report.noise.note
+
+
+@pytest.mark.parametrize(("use", "noted"), [(37, True), (0, False), (None, False)])
+def test_others_on_the_gpu_are_told(tmp_path, use, noted):
+    report = play(tmp_path, MockProgram(techniques=PLANTED))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add_event(report.search_id, "held", {"use_percent": use}, at=9.0)
+        notes = build_report(ledger, report.search_id).notes
+    assert any("others use the GPU" in note for note in notes) == noted

@@ -16,7 +16,8 @@ from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner
 from flatout.search.bench import Bench
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Progress
-from flatout.surroundings import Reading
+from flatout.surroundings import GpuReading, Reading
+from flatout.trial import Outcome, State
 
 from .played import HOST, INTERPRETER, PLANTED, workload
 
@@ -35,7 +36,11 @@ def bench(tmp_path: Path, told: list[str]) -> Iterator[Bench]:
 
     class Played:
         def read(self) -> Reading:
-            return Reading(at=float(len(asked)), busy_cpu_seconds=1.0)
+            gpus = (GpuReading(uuid="GPU-0"),) if asked[0][0] == "cuda" else ()
+            return Reading(at=float(len(asked)), busy_cpu_seconds=1.0, gpus=gpus)
+
+        def gpu_use(self) -> int | None:
+            return 37
 
     def watcher(host: Host, device: str, ranks: int) -> Played:
         asked.append((device, ranks))
@@ -92,3 +97,36 @@ def test_a_process_that_cannot_be_ended_is_said_and_the_others_are_ended(
     assert "could not be ended: PermissionError: not yours" in told[-1]
     (event,) = bench.ledger.events(bench.search, "not_ended")
     assert event.data == {"key": "one", "error": "PermissionError: not yours"}
+
+
+def test_who_uses_the_gpu_while_ours_hold_still(
+    bench: Bench, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatout.search.bench.HELD_SECONDS", 0.0)
+    bench.discovery = DISCOVERY
+    bench.note_held_use()
+    assert not bench.ledger.events(bench.search, "held"), "a program on the processor has no GPU to look at"
+
+
+def test_a_gpu_that_others_use_is_said_once(
+    bench: Bench, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatout.search.bench.HELD_SECONDS", 0.0)
+    bench.discovery = replace(DISCOVERY, device="cuda")
+    bench.note_held_use()
+    bench.note_held_use()
+    assert sum("37 % busy while none of this search's processes runs" in text for text in told) == 1
+    (event,) = bench.ledger.events(bench.search, "held")
+    assert event.data == {"use_percent": 37}
+
+
+def test_a_small_budget_is_for_all_but_the_very_first_step(bench: Bench) -> None:
+    bench.options = SearchOptions(budget_seconds=10.0)
+    runner = bench.runner
+    assert isinstance(runner, MockRunner)
+    bench.start("baseline", Plan())
+    bench.baseline = Outcome(state=State.COMPLETED)
+    bench.start("climb:bf16", Plan())
+    bench.start("climb:compile", Plan(), reserve_seconds=20.0)
+    limits = [request.step_limit_seconds for request in runner.requests]
+    assert limits == [30.0, pytest.approx(10.0), 5.0]

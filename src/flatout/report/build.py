@@ -17,6 +17,7 @@ from flatout.quality import Quality, judge_quality
 from flatout.report.nouns import CompileCost, Noise, Report, Spent, TechniqueRow, TrialRow
 from flatout.report.record import Proved, Record
 from flatout.report.sentences import conclude
+from flatout.search.bench import HELD_USE_PERCENT
 from flatout.search.floor import Remains, divide_step
 from flatout.search.judge import RECOMPILES_ALLOWED
 from flatout.search.limits import Limit, find_limits
@@ -530,6 +531,11 @@ def _notes(record: Record) -> tuple[str, ...]:
         notes.append(
             f"there was no time for a second unchanged run (about {unrepeated.data['needed']:.0f} s): "
             "how far two equal runs are apart is not known"
+        )
+    held = record.last("held")
+    if held is not None and (held.data["use_percent"] or 0) >= HELD_USE_PERCENT:
+        notes.append(
+            f"others use the GPU: it was {held.data['use_percent']} % busy while this search's own held"
         )
     unqualified = record.last("unqualified")
     if unqualified is not None:

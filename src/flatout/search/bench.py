@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,12 @@ LOSSES_KEPT = 2000
 """Losses stored with a trial; the guard looks at the first hundred."""
 CONTEXT_BYTES = 1 << 30
 """Of GPU memory that a process takes beyond its tensors: context, kernels, library workspaces."""
+HELD_SECONDS = 1.2
+"""NVML tells the use of up to the last second."""
+HELD_USE_PERCENT = 5
+FIRST_STEP_SECONDS = 30.0
+"""The untouched program may take so long to its first step, however small the budget."""
+LEAST_STEP_SECONDS = 5.0
 ASSUMED_START_SECONDS = {"compile": 45.0}
 """Beyond the baseline's start, until it has been measured once."""
 
@@ -288,6 +295,19 @@ class Bench:
             self._watch = self._watcher(self.host, self.discovery.device, self.discovery.world_size)
         return self._watch.read()
 
+    def note_held_use(self) -> None:
+        """How busy the GPU is while every process of ours holds still: what somebody else does there."""
+        reading = self.reading()
+        if reading is None or not reading.gpus or self.ledger.events(self.search, "held"):
+            return
+        assert self._watch is not None
+        time.sleep(HELD_SECONDS)
+        use = self._watch.gpu_use()
+        self.note("held", {"use_percent": use})
+        if use is not None and use >= HELD_USE_PERCENT:
+            text = f"the GPU is {use} % busy while none of this search's processes runs: others use it"
+            self.say(text, milestone=True)
+
     # telling
 
     def say(self, text: str, *, milestone: bool = False) -> None:
@@ -354,7 +374,8 @@ class Bench:
         while (unique := key if number == 1 else f"{key}~{number}") in self._started_keys:
             number += 1
         self._started_keys.add(unique)
-        left = max(30.0, self.left() - reserve_seconds)
+        floor = FIRST_STEP_SECONDS if self.baseline is None else LEAST_STEP_SECONDS
+        left = max(floor, self.left() - reserve_seconds)
         request = Request(
             key=unique,
             plan=plan,

@@ -164,6 +164,7 @@ def _search(bench: Bench) -> None:
     say_cost(bench)
     if choices:
         measure_again(bench, baseline)
+        bench.note_held_use()
     allowance = Allowance(error=1.0 - bench.options.confidence, candidates=len(choices))
     climb = Climb(bench, baseline, allowance)
     going_on, set_aside = _screen_all(bench, climb, choices)
