@@ -88,6 +88,20 @@ def test_kernels_that_overlap_share_the_time_in_which_they_do() -> None:
     assert_sums(told)
 
 
+def test_a_copy_behind_a_kernel_costs_nothing() -> None:
+    told = lay_out(
+        [
+            kernel("gemm", 0, 30),
+            kernel("Memcpy HtoD (Pinned -> Device)", 10, 40),
+            kernel("ncclDevKernel_AllReduce", 20, 25),
+        ],
+        40e-6,
+    )
+    seconds = {row[0]: round(row[4] * 1e6) for row in told["work"]}
+    assert seconds == {"gemm": 30, "Memcpy HtoD (Pinned -> Device)": 10}
+    assert_sums(told)
+
+
 def test_a_gap_belongs_to_what_the_host_did_in_it() -> None:
     told = lay_out(
         [

@@ -1,7 +1,8 @@
 """One profiled step as a line of time: each instant is given to a kernel (on a CPU: an operator), or to
 what the host did while the device had nothing to do.
 
-Where several kernels run at once, each gets its part of the instant, so that the parts sum to the union of
+Where several kernels run at once, each gets its part of the instant (copies and collectives only where no
+kernel hides them), so that the parts sum to the union of
 all intervals, and with the gaps to the whole span. Kernels are told by the operator that launched them,
 with the shapes and dtypes of its inputs: what a kernel has to compute and to move at least follows from
 these.
@@ -21,6 +22,7 @@ KERNELS_OF_A_ROW = 3
 
 LOADER, COMPILING, SYNC, OPTIMIZER, OPERATOR = "loader", "compiling", "sync", "optimizer", "launches"
 PYTHON = "python"
+_KERNEL, _BESIDE = "kernel", "beside"
 _PRIORITY = (LOADER, COMPILING, OPTIMIZER, OPERATOR)
 _SYNCS = (
     "cudaStreamSynchronize",
@@ -139,11 +141,13 @@ class _OnDevice(_Line):
     def __init__(self, host: list[Any], device: list[Any]) -> None:
         super().__init__(host, device)
         self._running: set[int] = set()
+        self._beside: set[int] = set()
+        """Copies and collectives that run: behind a kernel they cost nothing."""
         self._drained = False
         """The host has waited for the device until it was idle: what follows is the price of that."""
 
     def _intervals(self) -> list[tuple[Any, str]]:
-        found = [(event, "kernel") for event in self.owners]
+        found = [(event, _device_kind(event.name())) for event in self.owners]
         self.over = max(event.start_ns() + event.duration_ns() for event in self.owners)
         for event in self.host:
             if event.start_ns() < self.over:
@@ -151,24 +155,25 @@ class _OnDevice(_Line):
         return found
 
     def _open(self, number: int, event: Any, what: str) -> None:
-        if what == "kernel":
-            self._running.add(number)
+        if what in (_KERNEL, _BESIDE):
+            (self._running if what == _KERNEL else self._beside).add(number)
             self._drained = False
         else:
             self._count(what, 1)
 
     def _close(self, number: int, event: Any, what: str) -> None:
-        if what == "kernel":
-            self._running.discard(number)
+        if what in (_KERNEL, _BESIDE):
+            (self._running if what == _KERNEL else self._beside).discard(number)
             return
         self._count(what, -1)
-        if what == SYNC and not self._running:
+        if what == SYNC and not self._running and not self._beside:
             self._drained = True
 
     def _give(self, seconds: float) -> None:
-        if self._running:
-            part = seconds / len(self._running)
-            for number in self._running:
+        running = self._running or self._beside
+        if running:
+            part = seconds / len(running)
+            for number in running:
                 self.seconds[number] = self.seconds.get(number, 0.0) + part
             return
         cause = next((one for one in _PRIORITY if self._active.get(one)), PYTHON)
@@ -213,6 +218,10 @@ class _OnHost(_Line):
             self.seconds[number] = self.seconds.get(number, 0.0) + seconds / len(inner)
         if not inner:
             self._gap(OPTIMIZER if self._active.get(OPTIMIZER) else PYTHON, seconds)
+
+
+def _device_kind(name: str) -> str:
+    return _BESIDE if name.startswith("Memcpy") or "nccl" in name.lower() else _KERNEL
 
 
 def _host_kind(name: str) -> str:
