@@ -1,11 +1,10 @@
 """One profiled step as a line of time: each instant is given to a kernel (on a CPU: an operator), or to
 what the host did while the device had nothing to do.
 
-Where several kernels run at once, each gets its part of the instant (copies and collectives only where no
-kernel hides them), so that the parts sum to the union of
-all intervals, and with the gaps to the whole span. Kernels are told by the operator that launched them,
-with the shapes and dtypes of its inputs: what a kernel has to compute and to move at least follows from
-these.
+Where several kernels run at once, each gets its part of the instant (copies and collectives only where
+no kernel hides them), so that the parts sum to the union of all intervals, and with the gaps to the whole
+span. Kernels are told by the operator that launched them, with the shapes and dtypes of its inputs: what a
+kernel has to compute and to move at least follows from these.
 """
 
 from __future__ import annotations
