@@ -102,7 +102,10 @@ def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
 
 
 def wanders(bench: Bench) -> bool:
-    """Whether step times depend on each other over longer than a usual turn can even out."""
+    """Whether step times depend on each other over longer than a usual turn can even out. Not asked where
+    the loader sets the pace: its bursts do."""
+    if bench.waiting:
+        return False
     return 3 * bench.correlation * bench.baseline_step_seconds > TURN_SECONDS
 
 
