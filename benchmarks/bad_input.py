@@ -53,7 +53,7 @@ ODD: dict[str, tuple[list[str], str]] = {
     "gradients_by_hand": (["no_loss.py", "--how", "manual"], "No loss was seen"),
     "other_shapes": (["other_shapes.py"], ""),
     "steps_of_1_ms": (["paced.py", "--seconds", "0.001"], ""),
-    "steps_of_6_s": (["paced.py", "--seconds", "6"], "give it --budget"),
+    "steps_of_6_s": (["paced.py", "--seconds", "6"], ""),
     "one_at_a_time": (["one_at_a_time.py", "--name", "flatout-bad-input"], "side by side"),
 }
 """Name -> program, and words of the report that say what is odd. They end with a verdict and code 0."""

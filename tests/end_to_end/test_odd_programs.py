@@ -35,7 +35,6 @@ def whole(house: House, ended: Ended) -> None:
         (("no_loss.py", "--how", "nonscalar"), "No loss was seen"),
         (("no_loss.py", "--how", "grad"), "No loss was seen"),
         (("no_loss.py", "--how", "manual"), "No loss was seen"),
-        (("paced.py", "--seconds", "6"), "give it --budget"),
     ],
     ids=lambda value: " ".join(value[::2]) if isinstance(value, tuple) else "",
 )
@@ -47,10 +46,22 @@ def test_what_is_odd_is_said(house: House, words: tuple[str, ...], said: str) ->
     assert "guard passed" not in report["conclusion"] or said == "No loss was seen"
 
 
-@pytest.mark.parametrize("words", [("other_shapes.py",), ("paced.py", "--seconds", "0.001")])
-def test_other_shapes_and_very_short_steps_end_in_a_verdict(house: House, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "words", [("other_shapes.py",), ("paced.py", "--seconds", "0.001"), ("paced.py", "--seconds", "6")]
+)
+def test_other_shapes_and_short_and_long_steps_end_in_a_verdict(
+    house: House, words: tuple[str, ...]
+) -> None:
     report = search(house, *words).report
     assert report["conclusion"] and report["state"] == "finished"
+
+
+def test_bursts_of_a_slow_loader_are_no_gain(house: House) -> None:
+    """Four workers that deliver together: the median step is a short one, whatever the throughput."""
+    report = search(house, "slow_loader.py", "--workers", "4", "--seconds", "0.08", budget="100s").report
+    assert 0.017 < report["baseline_step_seconds"] < 0.026, "80 ms a batch, four at a time"
+    assert report["limits"][0]["cause"] == "loader"
+    assert report["plan"]["choices"] == []
 
 
 def test_memory_for_one_process_only_is_searched_in_turns(house: House) -> None:

@@ -9,6 +9,7 @@ import pytest
 from flatout.guard.bars import ROUNDING
 from flatout.guard.points import Expectation, judge_looks
 from flatout.guard.records import Look, Row
+from flatout.guard.updates import judge_updates
 
 EXPECTED = Expectation(bar=ROUNDING, bits_lost=0)
 
@@ -40,3 +41,20 @@ def test_nothing_to_judge(truth: float, mine: float, passed: bool | None, says: 
     assert found.points[0].passed is passed
     assert says in " ".join([*found.unknown, *found.faults])
     assert bool(found.unknown) is (passed is None)
+
+
+def update(size: float, apart: float) -> dict[str, object]:
+    return {
+        "name": "weight", "size": size, "own_size": size, "apart": apart, "rounding": 0.0,
+        "start_apart": 0.0, "moved": True, "wanted_moved": True,
+    }  # fmt: skip
+
+
+def test_updates_of_a_program_that_has_none_prove_nothing() -> None:
+    def told(row: dict[str, object]) -> list[dict[str, object]]:
+        return [{"what": "updates", "step": 1, "rows": [row]}]
+
+    assert judge_updates(told(update(math.nan, math.nan))) == ([], "")
+    (fault,), _seen = judge_updates(told(update(1.0, math.nan)))
+    assert "update of step 1" in fault
+    assert judge_updates(told(update(1.0, 0.0)))[1].startswith("updates from the same gradients agree")

@@ -17,12 +17,13 @@ STEPS_OF_ONE = 320
 """That a search takes until its first technique is decided, where steps are slow."""
 
 
-def oddities(record: Record) -> list[str]:
-    """In the order in which a person should mend them."""
+def oddities(record: Record, *, untried: bool) -> list[str]:
+    """In the order in which a person should mend them. ``untried``: time was too short for a technique."""
     baseline = record.baseline
     if baseline is None:
         return []
-    return [text for text in (_of_losses(baseline), _of_repeats(record), _of_slow_steps(record)) if text]
+    slow = _of_slow_steps(record) if untried else ""
+    return [text for text in (_of_losses(baseline), _of_repeats(record), slow) if text]
 
 
 def _of_losses(baseline: Outcome) -> str:

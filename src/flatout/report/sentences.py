@@ -28,7 +28,8 @@ def conclude(
         return f"{_opening(state)}nothing has been measured yet.".capitalize() + again
     found = _found(record, proved) if proved.plan else _nothing(record, state, techniques, noise)
     sentences = [_opening(state) + found]
-    sentences += oddities(record)
+    untried = any(row.standing is Standing.NOT_TRIED and "--only" not in row.reason for row in techniques)
+    sentences += oddities(record, untried=untried)
     if compile_cost is not None and compile_cost.note:
         sentences.append(compile_cost.note)
     if state in ("unfinished", "interrupted"):
