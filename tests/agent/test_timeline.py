@@ -218,6 +218,21 @@ def test_lists_of_tensors_and_numbers() -> None:
     assert by_name["aten::cudnn_convolution"][2] == [[], [], [1, 1], [2, 2], [1, 1], [1], [0], []]
 
 
+def test_an_older_torch_tells_microseconds_and_no_sizes_of_lists() -> None:
+    class Older(Kineto):
+        def __getattr__(self, name: str) -> Any:
+            if name in {"start_ns", "duration_ns", "structured_input_shapes"} or name.startswith("__"):
+                raise AttributeError(name)
+            if name in {"start_us", "duration_us"}:
+                return lambda: self._values[name.replace("_us", "_ns")] // 1000
+            return super().__getattr__(name)
+
+    told = lay_out([Older("aten::_foreach_add_", 3, 8, number=1, inputs=(("TensorList", []),))], 10e-6)
+    assert told["work"][0][1] == [["list", []]]
+    assert round(told["work"][0][4] * 1e6) == 5
+    assert_sums(told)
+
+
 def test_many_rows_are_told_as_one() -> None:
     events = [kernel(f"kernel {number}", 10 * number, 10 * number + 5) for number in range(MOST_ROWS + 40)]
     told = lay_out(events, 1.0)

@@ -88,6 +88,7 @@ def test_arithmetic_and_bytes(row, flops, moved):
         work("aten::mm", (F, (8, 4)), (F, (5, 2))),
         work("mylib::my_operator", (F, (8, 4))),
         work("aten::add", ("c10::Something", (8, 4))),
+        work("aten::_foreach_mul_", ("list", ()), ("double", ())),
         work("aten::linear", (F, (8, 4)), (F, (2, 4))),
         work("aten::cudnn_convolution", (F, (1, 3, 8, 8)), (F, (4, 3, 3, 3))),
         work(""),

@@ -61,7 +61,7 @@ def lay_out(raw: Any, wall_seconds: float) -> dict[str, Any]:
     ``raw``: kineto's own events. A row: operator, inputs ([dtype, shape] each), numbers, calls, seconds,
     kernels launched, [[kernel, seconds], ...].
     """
-    events = [event for event in raw if event.duration_ns() > 0]
+    events = [event for event in raw if _end(event) > _start(event)]
     if len(events) > MOST_EVENTS:
         return {}
     host: list[Any] = []
@@ -98,7 +98,7 @@ class _Line:
     def sweep(self) -> None:
         ends = []
         for number, (event, what) in enumerate(self._intervals()):
-            start, end = event.start_ns(), event.start_ns() + event.duration_ns()
+            start, end = _start(event), _end(event)
             if self.over is not None:
                 end = min(end, self.over)
             # at one instant ends come before starts, inner ones first; outer starts come before inner ones
@@ -147,9 +147,9 @@ class _OnDevice(_Line):
 
     def _intervals(self) -> list[tuple[Any, str]]:
         found = [(event, _device_kind(event.name())) for event in self.owners]
-        self.over = max(event.start_ns() + event.duration_ns() for event in self.owners)
+        self.over = max(map(_end, self.owners))
         for event in self.host:
-            if event.start_ns() < self.over:
+            if _start(event) < self.over:
                 found.append((event, _host_kind(event.name())))
         return found
 
@@ -217,6 +217,17 @@ class _OnHost(_Line):
             self.seconds[number] = self.seconds.get(number, 0.0) + seconds / len(inner)
         if not inner:
             self._gap(OPTIMIZER if self._active.get(OPTIMIZER) else PYTHON, seconds)
+
+
+def _start(event: Any) -> int:
+    """In ns; an older torch tells microseconds."""
+    return int(event.start_ns() if hasattr(event, "start_ns") else 1000 * event.start_us())
+
+
+def _end(event: Any) -> int:
+    if hasattr(event, "duration_ns"):
+        return _start(event) + int(event.duration_ns())
+    return _start(event) + 1000 * int(event.duration_us())
 
 
 def _device_kind(name: str) -> str:
@@ -300,7 +311,7 @@ def _rows(line: _Line) -> list[list[Any]]:
 
 def _described(event: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     """(operator, its tensor inputs as (dtype, shape), its numbers where they matter). A list of tensors is
-    one input of so many elements, its dtype ``list``."""
+    one input of so many elements, its dtype ``list``; of no shape where this torch does not tell."""
     name = event.name()[:200]
     dtypes = list(event.dtypes())[:MOST_INPUTS]
     plain = list(event.shapes())
@@ -310,9 +321,8 @@ def _described(event: Any) -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
     for place, dtype in enumerate(dtypes):
         shape = shapes[place] if place < len(shapes) else []
         if dtype == "TensorList":
-            inputs.append(
-                ("list", (sum(_elements(one) for one in shape if isinstance(one, (list, tuple))),))
-            )
+            elements = sum(_elements(one) for one in shape if isinstance(one, (list, tuple)))
+            inputs.append(("list", (elements,) if structured is not None else ()))
         elif dtype and not dtype.startswith("Scalar"):
             inputs.append((dtype, tuple(shape)))
     numbers: tuple[Any, ...] = ()

@@ -226,7 +226,7 @@ def _attention(work: Work, name: str) -> Cost:
 def _lists(work: Work, name: str) -> Cost:
     """Operators over lists of tensors: an optimiser's."""
     lists = [4.0 * shape[0] for dtype, shape in work.inputs if dtype == "list" and shape]
-    if not lists:
+    if not lists or not lists[0]:
         raise ValueError(name)
     largest = max(lists)
     if "adam" in name:
