@@ -106,7 +106,7 @@ def divide_step(
             plan=plan,
             step_seconds=step_seconds,
             parts=_parts(found, step_seconds, techniques),
-            reason=missing or "this torch's profiler tells no operators",
+            reason=missing or "the profile does not tell which operators took the time",
         )
     division = _Division(profile, step_seconds, max(0.0, loader_wait_seconds), peaks, on_gpu=on_gpu)
     return Remains(
