@@ -148,6 +148,8 @@ def stage_search(
         guard=report.get("guard_note"),
         techniques=searched.techniques,
         limits=report.get("limits"),
+        left=report.get("left"),
+        spent=report.get("spent"),
         isolation=report.get("isolation"),
         compile=report.get("compile"),
         trials=[(row["key"], row["state"], round(row["seconds"], 1)) for row in report.get("trials", ())],

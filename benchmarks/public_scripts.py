@@ -302,6 +302,7 @@ def show(script: Script, searched: Searched, device: str) -> bool:
         baseline_step_seconds=report.get("baseline_step_seconds"),
         plan=searched.plan,
         limits=[(limit["cause"], round(limit["share"], 3)) for limit in report.get("limits") or []],
+        left=searched.left,
         techniques=searched.techniques,
         isolation=report.get("isolation"),
         recompiles=compiled.get("recompiles"),

@@ -42,6 +42,12 @@ class Searched:
         return "+".join(names) or "baseline"
 
     @property
+    def left(self) -> dict[str, float]:
+        """What the plan's step (where there is none, the program's) is made of: cause -> share."""
+        parts = (self.report.get("left") or {}).get("parts", [])
+        return {part["cause"]: round(part["share"], 3) for part in parts}
+
+    @property
     def techniques(self) -> dict[str, str]:
         """Technique -> what became of it, with the reason."""
         rows = self.report.get("techniques", [])
