@@ -36,6 +36,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -108,6 +109,14 @@ def key_of(names: Iterable[str]) -> str:
     return "+".join(names) or "baseline"
 
 
+class BaselineEnded(Exception):
+    """The untouched program failed while plans were measured beside it."""
+
+    def __init__(self, outcome: Any) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
 class Grid:
     """The file of results, and what is measured into it."""
 
@@ -120,6 +129,7 @@ class Grid:
         )
         self.workload = workload
         self.work = work
+        self.side_by_side: int = arguments.side_by_side
         self.baseline: Any = None
         self.discovery: Any = None
 
@@ -162,11 +172,22 @@ class Grid:
             waiting = [names for names in factorial(fitting) if key_of(names) not in self.plans]
             say(stage="grid", plans=len(factorial(fitting)), to_measure=len(waiting), unfit=unfit)
             self.data["waves"].append({"seconds": time.monotonic() - began, "plans": []})
+            tried: Counter[str] = Counter()
             while waiting:
                 wave = self._wave_of(waiting)
                 waiting = [names for names in waiting if names not in wave]
                 self._play(runner, wave, rounds=self.arguments.rounds)
+                tried.update(map(key_of, wave))
+                crowded = [names for names in wave if self._was_crowded(names) and tried[key_of(names)] < 3]
+                if crowded:
+                    self.side_by_side = max(1, self.side_by_side // 2)
+                    waiting += crowded
             self._play_again(runner, found)
+
+    def _was_crowded(self, names: list[str]) -> bool:
+        """It failed for want of memory, or with the untouched program beside it: fewer may fit."""
+        row = self.plans.get(key_of(names), {})
+        return not row.get("ratio") and row.get("error") in ("OutOfMemory", "baseline")
 
     def _play_again(self, runner: Any, found: str) -> None:
         """The fastest and the one found, against each other."""
@@ -228,7 +249,7 @@ class Grid:
             if fits or not wave:
                 room, host_room = room - device, host_room - host
                 wave += [names] if names else []
-            if len(wave) >= self.arguments.side_by_side:
+            if len(wave) >= self.side_by_side:
                 break
         return wave or [list(waiting[0])]
 
@@ -238,36 +259,24 @@ class Grid:
             self._start_baseline(runner)
         sessions, spent = self._start(runner, wave)
         held = time.monotonic()
-        steps = {"baseline": _steps(self.arguments.turn, warm(self.baseline))}
-        for key in list(sessions):
-            turn = time.monotonic()
-            try:
-                steps[key] = _steps(self.arguments.turn, warm(sessions[key]))
-            except Exception as error:
+        try:
+            turns = self._take_turns(sessions, spent, rounds)
+        except BaselineEnded as error:
+            turns = {"baseline": []}
+            for key in list(sessions):
                 self._failed(key, error)
-                del sessions[key]
-                continue
-            spent[key] += time.monotonic() - turn
-        everyone = {"baseline": self.baseline, **sessions}
-        turns: dict[str, list[float]] = {key: [] for key in everyone}
-        for number in range(rounds):
-            order = list(everyone) if number % 2 == 0 else list(reversed(everyone))
-            for key in order:
-                turn = time.monotonic()
-                turns[key].append(_median(everyone[key].advance(steps[key]).step_seconds))
-                if key in spent:
-                    spent[key] += time.monotonic() - turn
         for key, session in sessions.items():
-            self._note(key, session, turns, spent[key])
-            session.stop()
+            if turns.get(key):
+                self._note(key, session, turns, spent[key])
+            session.kill()
         self.data["waves"].append(
             {"seconds": time.monotonic() - began, "plans": [key_of(names) for names in wave]}
         )
         self.save()
         say(
             wave=[key_of(names) for names in wave],
-            baseline_step_seconds=_median(turns["baseline"]),
-            ratios={key: round(self.plans[key]["ratio"], 4) for key in sessions},
+            baseline_step_seconds=_median(turns["baseline"]) if turns["baseline"] else None,
+            ratios={key: round(self.plans[key]["ratio"], 4) for key in sessions if turns.get(key)},
             failed={
                 key: self.plans[key]["failed"]
                 for key in map(key_of, wave)
@@ -276,6 +285,34 @@ class Grid:
             starting_seconds=round(held - began, 1),
             seconds=round(time.monotonic() - began, 1),
         )
+
+    def _take_turns(
+        self, sessions: dict[str, Any], spent: dict[str, float], rounds: int
+    ) -> dict[str, list[float]]:
+        """Step seconds of each turn; nothing of those that end meanwhile. BaselineEnded where it is the
+        untouched program that does."""
+        from flatout.runners import SessionEnded
+
+        everyone = {"baseline": self.baseline, **sessions}
+        steps: dict[str, int] = {}
+        turns: dict[str, list[float]] = {key: [] for key in everyone}
+        for number in range(-1, rounds):  # before the first round each is warmed
+            for key in list(everyone) if number % 2 == 0 else list(reversed(everyone)):
+                began = time.monotonic()
+                try:
+                    if number < 0:
+                        steps[key] = _steps(self.arguments.turn, warm(everyone[key]))
+                    else:
+                        turns[key].append(_median(everyone[key].advance(steps[key]).step_seconds))
+                except SessionEnded as end:
+                    if key == "baseline":
+                        raise BaselineEnded(end.outcome) from end
+                    self._failed(key, end)
+                    del everyone[key], turns[key]
+                    continue
+                if key in spent:
+                    spent[key] += time.monotonic() - began
+        return turns
 
     def _start(self, runner: Any, wave: Sequence[list[str]]) -> tuple[dict[str, Any], dict[str, float]]:
         """All of the wave at once, up to their first step; the seconds that each took."""
@@ -308,18 +345,21 @@ class Grid:
     def _failed(self, key: str, error: BaseException) -> None:
         outcome = getattr(error, "outcome", None)
         reason = outcome.reason if outcome is not None else f"{type(error).__name__}: {error}"
+        name = outcome.error if outcome is not None else type(error).__name__
+        name = "baseline" if isinstance(error, BaselineEnded) else name
         if self.plans.get(key, {}).get("ratio"):
             self.plans[key]["failed_again"] = reason
         else:
-            self.plans[key] = {"names": key.split("+"), "failed": reason}
+            self.plans[key] = {"names": key.split("+"), "failed": reason, "error": name}
 
     def _note(self, key: str, session: Any, turns: dict[str, list[float]], spent: float) -> None:
-        outcome = session.peek()
+        outcome = _shown(session)
         ratios = [base / own for base, own in zip(turns["baseline"], turns[key], strict=True)]
         row = self.plans.setdefault(
             key, {"names": key.split("+"), "start_seconds": outcome.startup_seconds}
         )
         row.setdefault("alone_seconds", spent)
+        row.pop("failed", None)
         row.update(
             step_seconds=_median(turns[key]),
             baseline_step_seconds=_median(turns["baseline"]),
@@ -337,8 +377,8 @@ def plan_key(report: dict[str, Any]) -> str:
 
 
 def grid_seconds(data: dict[str, Any]) -> tuple[float, float]:
-    """(One after the other, as run). The first: each plan's own start, warm-up and turns, and as much again
-    of the untouched program's turns as its plans had."""
+    """(One after the other, as run). The first: each plan's own start (as long as it took side by side),
+    warm-up and turns, and the untouched program's start once."""
     alone = sum(row.get("alone_seconds") or 0.0 for row in data["plans"].values())
     alone += data["plans"]["baseline"].get("start_seconds", 0.0)
     return alone, sum(wave["seconds"] for wave in data["waves"])
@@ -385,6 +425,16 @@ def warm(session: Any, *, limit_seconds: float = 30.0) -> float:
         waited = time.monotonic() - began
         if (waited >= 1.0 and steady(slices, last=8)) or waited >= limit_seconds:
             return step
+
+
+def _shown(session: Any) -> Any:
+    """What it has shown, also where it has just come to its end."""
+    from flatout.runners import SessionEnded
+
+    try:
+        return session.peek()
+    except SessionEnded as end:
+        return end.outcome
 
 
 def _alive(session: Any) -> bool:
