@@ -126,17 +126,17 @@ def one_search(seed: int, level: float) -> dict[str, Any]:
 
 def one_look(logs: Sequence[Sequence[float]], known: Sequence[Any], alpha: float) -> tuple[float, float]:
     """Both parts of the half width of an interval that is looked at once, here."""
-    from flatout.sequential import evidence_of_pairs, shift_bound, spread_of
+    from flatout.sequential import evidence_of_pairs, mixture_of, shift_bound, spread_of, typical_shift
     from flatout.stats import t_quantile
 
     variance, freedom, merged = spread_of(logs)
-    known = [*known, *evidence_of_pairs(logs)]
-    tau = shift_bound(known, 1.0, 0.5)[1]
+    mixture = mixture_of([*known, *evidence_of_pairs(logs)])
+    tau = typical_shift(mixture)
     precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
     weights = [precision / sum(precisions) for precision in precisions]
     own = sum(w * w * variance / len(values) for w, values in zip(weights, merged, strict=True))
     turns = t_quantile(alpha, freedom) * math.sqrt(own)
-    return turns, shift_bound(known, sum(w * w for w in weights), alpha)[0]
+    return turns, shift_bound(mixture, sum(w * w for w in weights), alpha)
 
 
 def main() -> int:

@@ -15,9 +15,11 @@ from flatout.sequential import (
     interval_of,
     merge,
     merge_size,
+    mixture_of,
     reach,
     shift_bound,
     tame,
+    typical_shift,
 )
 from flatout.stats import t_quantile
 
@@ -162,7 +164,21 @@ def test_the_noise_of_turns_is_not_taken_for_shifts():
     noisy = evidence_of_unchanged([[0.03, -0.03, 0.02, -0.02, 0.04, -0.03]])
     clear = evidence_of_unchanged([[0.012] * 5 + [0.0121]])
     assert noisy[0].within > clear[0].within
-    assert shift_bound(noisy, 1.0, 0.5)[1] < shift_bound(clear, 1.0, 0.5)[1]
+    assert typical_shift(mixture_of(noisy)) < typical_shift(mixture_of(clear))
+
+
+def test_the_bound_on_shifts_is_their_mixtures_quantile():
+    normal = [(0.01, 1.0)]
+    assert shift_bound(normal, 1.0, 0.05) == pytest.approx(0.0196, rel=1e-3)
+    assert shift_bound(normal, 0.25, 0.05) == pytest.approx(0.0098, rel=1e-3)
+    for evidence in ([], [QUIET]):
+        mixture = mixture_of(evidence)
+        assert sum(weight for _, weight in mixture) == pytest.approx(1.0, abs=1e-9)
+        draw = random.Random(4)
+        taus, weights = zip(*mixture, strict=True)
+        shifts = [draw.gauss(0, draw.choices(taus, weights)[0]) for _ in range(4000)]
+        bound = shift_bound(mixture, 1.0, 0.1)
+        assert sum(abs(shift) > bound for shift in shifts) / 4000 == pytest.approx(0.1, abs=0.016)
 
 
 def test_several_unchanged_processes_share_the_first():

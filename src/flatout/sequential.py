@@ -68,6 +68,7 @@ LONE_EVIDENCE = 2
 """Differences between unchanged processes below which what they say about tau may be mere luck."""
 LONE_GAIN = math.log(1.5)
 """With so little evidence, one pair of processes proves nothing smaller than this."""
+_NO_WEIGHT = 1e-12
 _TAUS = tuple(10 ** (-4.5 + 0.11 * index) for index in range(46))
 """The values of tau that the mixture is taken over: 0.003 % to a factor of 16."""
 
@@ -203,8 +204,12 @@ def evidence_of_unchanged(clusters: Sequence[Sequence[float]]) -> list[Evidence]
     return [Evidence(square=square, freedom=count, within=within)]
 
 
-def _mixture(evidence: Sequence[Evidence]) -> list[tuple[float, float]]:
-    """(tau, its weight), from the prior and the evidence. Weights add up to 1."""
+Mixture = list[tuple[float, float]]
+"""(tau, its weight), of those that weigh anything. Weights add up to 1."""
+
+
+def mixture_of(evidence: Sequence[Evidence]) -> Mixture:
+    """What tau may be, from the prior and the evidence."""
     logs = []
     for tau in _TAUS:
         # half-Cauchy in steps of log tau
@@ -216,35 +221,43 @@ def _mixture(evidence: Sequence[Evidence]) -> list[tuple[float, float]]:
     top = max(logs)
     weights = [math.exp(value - top) for value in logs]
     whole = math.fsum(weights)
-    return [(tau, weight / whole) for tau, weight in zip(_TAUS, weights, strict=True)]
+    return [
+        (tau, weight / whole)
+        for tau, weight in zip(_TAUS, weights, strict=True)
+        if weight > _NO_WEIGHT * whole
+    ]
 
 
-def shift_bound(evidence: Sequence[Evidence], share: float, alpha: float) -> tuple[float, float]:
-    """(what the weighted mean of shifts stays under with a chance of 1 - alpha, the median of tau).
+def typical_shift(mixture: Mixture) -> float:
+    """The median of tau."""
+    reached = 0.0
+    for tau, weight in mixture:
+        reached += weight
+        if reached >= 0.5:
+            return tau
+    return mixture[-1][0]
+
+
+def shift_bound(mixture: Mixture, share: float, alpha: float) -> float:
+    """What the weighted mean of shifts stays under with a chance of 1 - ``alpha``.
 
     ``share``: sum of the squares of the weights, 1 / K for K equal ones.
     """
-    mixture = _mixture(evidence)
-    root = math.sqrt(2.0 * share)
+    scaled = [(1.0 / (tau * math.sqrt(2.0 * share)), weight) for tau, weight in mixture]
 
     def tail(bound: float) -> float:
-        return math.fsum(weight * math.erfc(bound / (tau * root)) for tau, weight in mixture)
+        return sum([weight * math.erfc(bound * scale) for scale, weight in scaled])
 
     low, high = 1e-6, 1e-4
     while tail(high) > alpha and high < 100.0:
         low, high = high, 2.0 * high
-    for _ in range(24):
+    for _ in range(16):
         middle = math.sqrt(low * high)
         if tail(middle) > alpha:
             low = middle
         else:
             high = middle
-    reached = 0.0
-    for tau, weight in mixture:
-        reached += weight
-        if reached >= 0.5:
-            return high, tau
-    return high, mixture[-1][0]
+    return high
 
 
 def interval_of(
@@ -268,9 +281,10 @@ def interval_of(
     variance, freedom, merged = spread_of(clusters)
     means = [math.fsum(values) / len(values) for values in merged]
     known = [*evidence, *evidence_of_pairs(clusters)] if processes_differ else []
+    mixture = mixture_of(known)
     count = len(merged)
     spend = PROCESS_SHARES[min(count, MOST_PROCESS_PAIRS) - 1]
-    tau = shift_bound(known, 1.0, 0.5)[1] if processes_differ else 0.0
+    tau = typical_shift(mixture) if processes_differ else 0.0
     precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
     weights = [precision / math.fsum(precisions) for precision in precisions]
     centre = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True))
@@ -284,7 +298,7 @@ def interval_of(
     processes = 0.0
     if processes_differ:
         share = math.fsum(weight * weight for weight in weights)
-        processes = shift_bound(known, share, spend * alpha)[0]
+        processes = shift_bound(mixture, share, spend * alpha)
         if count == 1 and sum(one.freedom for one in known) < LONE_EVIDENCE:
             processes = max(processes, LONE_GAIN)
     return Interval(

@@ -251,7 +251,7 @@ class Verdict:
     process_pairs: tuple[int, ...] = ()
     """How many of the samples, in order, each pair of fresh processes gave; empty in old ledgers: one."""
     turns_radius: float | None = None
-    """Part of the interval's half width, as a log ratio, that is the noise of turns: more turns narrow it."""
+    """Part of the interval's half width, as a log ratio, that is the turns' noise: more turns narrow it."""
     processes_radius: float | None = None
     """Part that is how far processes of one plan may differ: only fresh processes narrow it. The half width
     is the root of the sum of their squares."""

@@ -20,7 +20,7 @@ from flatout.search.progress import Phase
 from flatout.search.prove import APART, RESIDENT, Aim, prove
 from flatout.search.record import baseline_outcome, latest
 from flatout.search.shifts import AGAIN, ALIGNED, evidence_so_far, logs_of, taken_alike, unchanged
-from flatout.sequential import shift_bound
+from flatout.sequential import mixture_of, typical_shift
 from flatout.stats import autocorrelation_time, median, trend_p_value
 from flatout.surroundings import Usual
 from flatout.trial import Call, Outcome, State, Verdict
@@ -374,7 +374,7 @@ def _learn_spread(bench: Bench) -> None:
     known = evidence_so_far(bench.verdicts.values(), method=method)
     count = sum(one.freedom for one in known)
     if count:
-        bench.process_noise = shift_bound(known, 1.0, 0.5)[1]
+        bench.process_noise = typical_shift(mixture_of(known))
         bench.say(
             f"processes of one plan differ by about {bench.process_noise:.1%} ({count + 1} compared)",
             milestone=True,

@@ -33,7 +33,7 @@ from flatout.search.measure import (
     wanders,
 )
 from flatout.search.shifts import evidence_so_far
-from flatout.sequential import MOST_PROCESS_PAIRS, NEAR_PAIRS, Interval, interval_of
+from flatout.sequential import MOST_PROCESS_PAIRS, NEAR_PAIRS, Evidence, Interval, interval_of
 from flatout.stats import median
 from flatout.surroundings import Span, disturbed, in_words, usual_of
 from flatout.trial import Call, Verdict
@@ -248,6 +248,8 @@ class _Comparison:
     samples: Samples = field(default_factory=Samples)
     spans: list[Span] = field(default_factory=list)
     """Readings around each turn that counts."""
+    evidence: list[Evidence] | None = None
+    """What the search knew of the processes' spread before; None: not asked yet."""
     in_a_row: int = 0
     """Disturbed pairs of turns without one that is not between them."""
     repeated: bool = False
@@ -330,6 +332,7 @@ class _Comparison:
     ) -> Verdict:
         bench, aim = self.bench, self.aim
         self.samples = samples = Samples()
+        self.evidence = None
         samples.open()
         began = bench.clock()
         interval: Interval | None = None
@@ -485,15 +488,13 @@ class _Comparison:
 
     def _interval(self, pace: _Pace) -> Interval | None:
         bench = self.bench
-        evidence = (
-            evidence_so_far(bench.verdicts.values(), method=pace.method)
-            if self.aim.processes_differ
-            else ()
-        )
+        if self.evidence is None:
+            verdicts = bench.verdicts.values() if self.aim.processes_differ else ()
+            self.evidence = evidence_so_far(verdicts, method=pace.method)
         return interval_of(
             self.samples.logs(),
             alpha=self.aim.alpha,
-            evidence=evidence,
+            evidence=self.evidence,
             processes_differ=self.aim.processes_differ or pace.method == APART,
             near=pace.near,
         )
