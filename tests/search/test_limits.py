@@ -125,6 +125,8 @@ def test_names():
     assert kind_of("fmha_cutlassF_f32") == "attention"
     assert kind_of("flash_fwd_kernel") == "attention"
     assert kind_of("aten::_fused_adamw_") == "optimizer"
+    assert kind_of("void at::native::elementwise_kernel<128, 2, at::native::{lambda(int)#1}>") == "memory"
+    assert kind_of("multi_tensor_lamb_kernel") == "optimizer"
     assert kind_of("aten::convolution_backward") == "compute"
     assert kind_of("aten::bmm") == "compute"
     assert kind_of("aten::native_layer_norm") == "memory"

@@ -69,7 +69,7 @@ ADDRESSED_BY = {
 _KINDS = (
     # first match wins; names of CUDA kernels and of PyTorch's operators
     ("compiling", r"PythonDispatchMode|dynamo|compile_fx|inductor.*compile|FakeTensor|fakify|aot_"),
-    ("optimizer", r"multi_tensor|_foreach_|fused_adam|fused_sgd|adam|lamb|addcdiv|addcmul|lerp"),
+    ("optimizer", r"multi_tensor|_foreach_|fused_adam|fused_sgd|adam|lamb(?!da)|addcdiv|addcmul|lerp"),
     ("attention", r"flash|fmha|attention|sdpa|(?<!log_)softmax|masked_fill|tril"),
     (
         "compute",
