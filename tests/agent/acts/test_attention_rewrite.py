@@ -155,6 +155,27 @@ def test_the_window_that_shows_only_in_longer_calls_is_seen():
     assert [site["form"] for site in sites(results)] == [forms.CAUSAL]
 
 
+def test_without_randomness_there_is_no_dropout_in_it():
+    """A graph's code calls SDPA by name, past what stands in its place while randomness is off."""
+
+    class Dropped(forms.NoMask):
+        def attend(self, q, k, v):
+            att = F.softmax((q @ k.transpose(-2, -1)) * self.scale, dim=-1)
+            return F.dropout(att, 0.25, self.training) @ v
+
+    code = []
+
+    def backend(graph_module, example_inputs):
+        kept = kept_tensors(torch, module)
+        rewrite_attention(torch, graph_module, example_inputs, kept, randomness_off=True)
+        code.append(graph_module.code)
+        return graph_module.forward
+
+    module = Dropped()
+    torch.compile(module._call_impl, backend=backend)(torch.randn(3, 6, forms.WIDTH))
+    assert "dropout_p = 0.0" in "\n".join(code)
+
+
 def test_dropout_keeps_its_rate_and_stays_fresh():
     class Dropped(forms.NoMask):
         def attend(self, q, k, v):

@@ -33,9 +33,18 @@ class Rewritten:
 
 
 def rewrite_attention(
-    torch: Any, graph_module: Any, example_inputs: Any, kept: dict[int, str]
+    torch: Any,
+    graph_module: Any,
+    example_inputs: Any,
+    kept: dict[int, str],
+    *,
+    randomness_off: bool = False,
 ) -> Rewritten:
-    """Replace every attention of the graph that can be proved, in place."""
+    """Replace every attention of the graph that can be proved, in place.
+
+    ``randomness_off``: without its dropout. A graph's code calls SDPA by torch's own name, past whatever
+    stands in its place for the gradient probe.
+    """
     result = Rewritten()
     graph = graph_module.graph
     use_in_place_results(graph)
@@ -55,7 +64,7 @@ def rewrite_attention(
             # Whatever it is, the attention stays as it was written, which is right.
             result.left.append({"where": where, "reason": f"could not be checked: {_first_line(error)}"})
         else:
-            plan.emit()
+            plan.emit(dropout=0.0 if randomness_off else site.dropout)
             result.anchors.extend(plan.anchors)
             result.sites.append({"where": where, "form": plan.form, "checked": checked})
     if result.sites:
@@ -257,7 +266,7 @@ class _Replacement:
 
         return self._write(call, (query, key, value), masks, dropout=0.0, dtype=query.dtype)
 
-    def emit(self) -> None:
+    def emit(self, *, dropout: float) -> None:
         """Put the replacement into the graph in the place of the site."""
         graph, site = self._graph, self._site
         torch = self._torch
@@ -287,7 +296,7 @@ class _Replacement:
                 call,
                 (site.query.node, site.key.node, site.value.node),
                 masks,
-                dropout=site.dropout,
+                dropout=dropout,
                 dtype=dtype,
                 cast=wanted if wanted is not None and wanted != dtype else None,
             )

@@ -97,7 +97,9 @@ class Act(_Base):
             if module is not None:
                 kept.update(kept_tensors(torch, module))
         as_written = _copy(torch, graph_module)
-        result = rewrite_attention(torch, graph_module, example_inputs, kept)
+        result = rewrite_attention(
+            torch, graph_module, example_inputs, kept, randomness_off=self.context.randomness_off
+        )
         self._rewritten += len(result.sites)
         self._sites.extend(result.sites[: _MOST_KEPT - len(self._sites)])
         self._left.extend(result.left[: _MOST_KEPT - len(self._left)])
