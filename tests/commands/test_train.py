@@ -18,6 +18,7 @@ from flatout.__main__ import main
 from flatout.commands import prepare
 from flatout.host import Interpreter
 from flatout.isolation import Way
+from flatout.ledger import Ledger
 from flatout.runners import Request, Session
 from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
 
@@ -102,6 +103,46 @@ def test_a_search(runner: type[PlayedRunner], tmp_path: Path, capsys: pytest.Cap
         assert main(["report", str(out), "--format", kind]) == 0
         name = "report.json" if kind == "json" else "report.md"
         assert capsys.readouterr().out == (out / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "pace", "seconds"),
+    [
+        ([], "normal", 600.0),
+        (["--fast"], "fast", 180.0),
+        (["--thorough"], "thorough", 3600.0),
+        (["--fast", "--budget", "4m"], "fast", 240.0),
+    ],
+)
+def test_a_pace_and_its_budget(
+    runner: type[PlayedRunner], tmp_path: Path, words: list[str], pace: str, seconds: float
+) -> None:
+    assert main(["train", *words, "--isolation", "overlay", "--", *COMMAND]) == 0
+    with Ledger(tmp_path / ".flatout" / "ledger.sqlite", writable=False) as ledger:
+        options = ledger.search(1).options
+    assert (options.pace, options.budget_seconds, options.isolation) == (pace, seconds, "overlay")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fast", "--thorough"], "not allowed with argument"),
+        (["--allow", "bf16"], "write recipe:NAME"),
+        (["--allow", "recipe:bf16"], "bf16 needs no leave"),
+        (["--only", "compil"], "Did you mean compile?"),
+        (["--only", "bf16", "--without", "bf16"], "leaves nothing"),
+    ],
+)
+def test_what_cannot_be_asked_for_starts_nothing(
+    runner: type[PlayedRunner],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    said: str,
+) -> None:
+    assert main(["train", *words, "--", *COMMAND]) == errors.UsageError.exit_code
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / ".flatout").exists()
 
 
 def test_nothing_secret_is_kept(runner: type[PlayedRunner], tmp_path: Path) -> None:
