@@ -71,15 +71,13 @@ def run_house(
 
 def run_modulated(*, work: Path) -> dict[str, Any]:
     """torch.compile over shared modulated LayerNorms on a GPU, where this torch gets them wrong."""
-    from flatout.techniques import TECHNIQUES
-
     script = [sys.executable, str(PROGRAMS / "modulated.py"), "--device", "cuda", "--size", "large"]
     done = subprocess.run([*script, "--check"], capture_output=True, text=True, check=False)
     if done.returncode:
         line = {"fault": MODULATED, "right": False, "reason": done.stderr[-600:]}
     else:
         seen = json.loads(done.stdout.splitlines()[-1])
-        with house_of("modulated", work, catalogue=TECHNIQUES, device="cuda", size="large") as house:
+        with house_of("modulated", work, device="cuda", size="large") as house:
             guarded = house.guard("compile")
         wrong = seen["worst_relative_error"] > CLEAN_ERROR
         line = {

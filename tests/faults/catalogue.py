@@ -114,6 +114,12 @@ FAULTS = (
     Fault(name="accumulation_summed", program="gpt", right=WRONG_SCALE.format("2"), more=True),
     Fault(name="accumulation_lost", program="gpt", right=r"gradient .* true one along it", more=True),
     Fault(name="mask_lost", program="gpt", right=r"gradient .* true one along it", more=True),
+    Fault(
+        name="samples_dropped_later",
+        program="gpt",
+        right=r"untouched \d+x\d+: other samples, in step 4",
+        more=True,
+    ),
     Fault(name="sequence_cut", program="gpt", right=r"untouched \d+x\d+: other samples", more=True),
     Fault(name="clipping_lost", program="conv", right=r"gradients are [\d.]+ times the true", more=True),
     Fault(name="dropout_rate", program="gpt", right=r"dropout has another rate", more=True),

@@ -23,6 +23,7 @@ from flatout.search.judge import fault_of
 from flatout.search.options import SearchOptions
 from flatout.stats import median
 from flatout.technique import Technique
+from flatout.techniques import TECHNIQUES
 from flatout.trial import GuardReport, State
 from flatout.workload import Workload
 
@@ -164,19 +165,18 @@ def house_of(
     root: Path,
     *,
     arguments: tuple[str, ...] = (),
-    catalogue: Sequence[Technique] | None = None,
     device: str = "cpu",
     size: str = "small",
     timed_steps: int = TIMED_STEPS,
 ) -> House:
-    """A house of one of the faults' programs, with all the faults that go with it."""
+    """A house of one of the faults' programs, with the faults that go with it and the honest techniques."""
     name = "-".join([program, *(word.strip("-") for word in arguments)])
     work = root / name
     work.mkdir(parents=True, exist_ok=True)
     words = ["--device", device, "--size", size, *arguments]
     return House(
         [sys.executable, str(PROGRAMS / f"{program}.py"), *words],
-        catalogue or [f for f in FAULTS if (f.program, f.arguments) == (program, arguments)],
+        [*(f for f in FAULTS if (f.program, f.arguments) == (program, arguments)), *TECHNIQUES],
         cwd=work,
         out=root / f"{name}.out",
         acts_dir=ACTS,

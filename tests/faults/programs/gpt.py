@@ -15,6 +15,7 @@ from torch.nn import functional as F
 SIZES = {
     # layers, width, heads, vocabulary, length, rows of a micro-batch
     "small": (2, 32, 2, 64, 16, 4),
+    "medium": (2, 64, 4, 128, 64, 16),
     "real": (4, 256, 4, 4096, 128, 8),
     "large": (12, 768, 12, 50304, 1024, 8),
 }
