@@ -16,7 +16,7 @@ from flatout.guard.invariants import (
     judge_model,
 )
 from flatout.guard.points import Expectation, judge_looks
-from flatout.guard.records import Told, all_of, looks, notes
+from flatout.guard.records import Told, all_of, facts, looks, notes
 from flatout.guard.updates import judge_updates
 from flatout.technique import Effect
 from flatout.trial import GuardReport
@@ -38,6 +38,13 @@ class Reference:
     seconds: float = 0.0
 
 
+def _nothing_at(point: str, steps: tuple[int, ...], baseline: Told) -> str:
+    told = facts(baseline)
+    skipped = [step for step in steps if step in told and told[step]["skipped"]]
+    why = ": the program's gradient scaler skips these steps" if len(skipped) == len(steps) else ""
+    return f"{point}: no gradients were compared{why}"
+
+
 TRUTHS = {
     "float64": "FP64",
     "float32": "FP32 without TF32 and autocast",
@@ -52,10 +59,12 @@ def judge_whole(
     discovery: Discovery,
     *,
     random: Told = (),
+    points: Mapping[str, tuple[int, ...]] | None = None,
     unchecked: tuple[str, ...] = (),
     seconds: float = 0.0,
 ) -> GuardReport:
-    """The report of a plan. ``random``: its trial with the program's randomness on."""
+    """The report of a plan. ``random``: its trial with the program's randomness on; ``points``: what was
+    to be compared."""
     models = all_of(reference.baseline, "model")
     program = bits_of_program(discovery, models[0] if models else {})
     kept = bits_of_plan(techniques, program)
@@ -76,7 +85,13 @@ def judge_whole(
     )
     direct = any(unit.called != "call" for unit in discovery.units)
     invariants, steps = judge_facts(
-        plan, reference.baseline, reference.again, reference.truth, skipped, inputs=not direct
+        plan,
+        reference.baseline,
+        reference.again,
+        reference.truth,
+        skipped,
+        inputs=not direct,
+        counts=not any("LBFGS" in one for one in notes(reference.baseline)),
     )
     updates, updates_seen = judge_updates(plan)
     dropout, dropout_seen = judge_dropout(random, reference.random)
@@ -89,6 +104,9 @@ def judge_whole(
         *updates,
     ]
     open_questions = list(dict.fromkeys([*reference.unchecked, *notes(plan), *found.unknown, *unchecked]))
+    for name, steps_of_point in (points or {}).items() if found.points else ():
+        if not any(look.point == name for look in looks(plan, "plan").values()):
+            open_questions.append(_nothing_at(name, steps_of_point, reference.baseline))
     if not found.points and not found.unknown:
         open_questions.append("gradients were not compared at any step")
     if not updates_seen and not any("updates could not" in one for one in open_questions):

@@ -23,6 +23,8 @@ SHORT_POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2), "late": (4, 5)}
 SHORTEST_POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2)}
 LONG_STEP_SECONDS = 5.0
 UPDATES = (1, 2)
+UPDATES_OF_SCALED = (5, 6)
+"""Of programs with a gradient scaler, which skips the first steps until its scale fits."""
 LATE = "late.pt"
 RANDOM_STEPS = 3
 """Of the trials with randomness on: dropout is looked at in the last (agent/guarding/dropout.py)."""
@@ -99,6 +101,7 @@ def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> Gua
             techniques,
             bench.discovery,
             random=random,
+            points=points_of(bench),
             unchecked=tuple(unchecked),
             seconds=bench.clock() - began,
         )
@@ -200,8 +203,13 @@ def _clear(bench: Bench) -> None:
 
 
 def _trial_of(bench: Bench, role: str, *, precision: str = "float64", truth: str = "float64") -> GuardTrial:
+    scaled = bench.discovery is not None and bench.discovery.grad_scaler
     return GuardTrial(
-        role=role, points=points_of(bench), updates=UPDATES, precision=precision, truth=bool(truth)
+        role=role,
+        points=points_of(bench),
+        updates=UPDATES_OF_SCALED if scaled else UPDATES,
+        precision=precision,
+        truth=bool(truth),
     )
 
 

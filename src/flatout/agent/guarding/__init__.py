@@ -63,6 +63,8 @@ class Guarding:
         self._before: dict[str, Any] = {}
         self._pending: Any = None
         self._updating = False
+        self._inside: list[Any] = []
+        self._entries: dict[int, Any] = {}
         self._units: dict[int, bool] = {}
         self._marks = {want["fingerprint"].rpartition("|")[0] for want in training.spec.units}
         self._in_unit = False
@@ -159,6 +161,8 @@ class Guarding:
     def _called(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """In the way of every module's call that is not compiled."""
         if self.truth is not None and not self._busy:
+            if self.step == 1 and self.looking and self.torch.is_grad_enabled():
+                self.truth.lift(once=True)
             args, kwargs = self.truth.raised_inputs(args, kwargs)
         if self._is_unit(module):
             self._in_unit = True
@@ -194,8 +198,6 @@ class Guarding:
         )
         if not outermost:
             return original(module, *args, **kwargs)
-        if self.truth is not None and self.step == 1:
-            self.truth.lift()
         with self.aside():
             self.facts.call(module, args, kwargs)
         if self.dropout is not None:
@@ -210,7 +212,11 @@ class Guarding:
                 self.facts.losses.append(float(loss))
 
     def backward_ends(self) -> None:
-        """The moment of programs that have no optimiser object."""
+        """The moment of programs that have no optimiser object, or whose optimisers have just run."""
+        if self._inside:
+            inside, self._inside = self._inside, []
+            with self.aside():
+                self._take("inside", inside, 1.0)
         if self.training.steps.unit == "backward" and not self.training.made and self.point:
             with self.aside():
                 found = weights.entries(self.torch, [])
@@ -226,7 +232,10 @@ class Guarding:
         if not outermost or not self.looking:
             return None
         if self.training.backward_depth:
-            self.note("gradients could not be checked: the optimisers run inside the backward")
+            self.note("updates could not be checked: the optimisers run inside the backward")
+            if self.point:
+                with self.aside():
+                    self._keep_inside(optimizer)
             return None
         if self.truth is not None and not self._updating:
             self.truth.asleep += 1
@@ -241,7 +250,9 @@ class Guarding:
         return self._watched_closure(optimizer, closure, args, kwargs)
 
     def _watched_closure(self, optimizer: Any, closure: Any, args: Any, kwargs: Any) -> Any:
+        """Torch's optimisers evaluate it once and then step, LBFGS as often as its search needs."""
         taken: list[bool] = []
+        searches = type(optimizer).__name__ == "LBFGS"
 
         def watched(*a: Any, **k: Any) -> Any:
             asleep = self.truth.asleep if self.truth is not None else 0
@@ -255,8 +266,9 @@ class Guarding:
             if self.point and not taken:
                 taken.append(True)
                 with self.aside():
-                    self._optimizer_take(optimizer, own_update=False)
-                self.note("updates could not be checked: the optimiser evaluates a closure")
+                    self._optimizer_take(optimizer, own_update=not searches)
+                if searches:
+                    self.note("updates could not be checked: LBFGS evaluates its closure again and again")
             return result
 
         if "closure" in kwargs:
@@ -361,6 +373,16 @@ class Guarding:
         torch.manual_seed(POINT_SEED + step)
 
     # --- gradients
+
+    def _keep_inside(self, optimizer: Any) -> None:
+        """Gradients that an optimiser inside the backward uses and drops at once."""
+        if not self._entries:
+            self._entries = {id(one.tensor): one for one in weights.entries(self.torch, self.training.made)}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                entry = self._entries.get(id(parameter))
+                if entry is not None and parameter.grad is not None:
+                    self._inside.append((entry.key, entry.name, _Kept(parameter)))
 
     def _optimizer_take(self, optimizer: Any, *, own_update: bool) -> None:
         made = self.training.made
@@ -606,6 +628,15 @@ class Guarding:
                 row["wanted_moved"] = _rms(other.double() - start[key].double().reshape(-1))
             told.append(row)
         self.tell("buffers", step=step, rows=told)
+
+
+class _Kept:
+    """A parameter's gradient as it was."""
+
+    requires_grad = True
+
+    def __init__(self, parameter: Any) -> None:
+        self.grad = parameter.grad.detach().clone()
 
 
 def _rms(values: Any) -> float:

@@ -75,9 +75,10 @@ class Truth:
         except RuntimeError:  # the program uses the newer settings
             torch.backends.fp32_precision = "ieee"
 
-    def lift(self) -> None:
-        """Cast up everything that is there by now, and what is made from now on."""
-        if not self.double:
+    def lift(self, *, once: bool = False) -> None:
+        """Cast up everything that is there by now, and what is made from now on. ``once``: unless that has
+        been done before."""
+        if not self.double or (once and self._mode is not None):
             return
         torch = self.torch
         self.asleep += 1
