@@ -13,6 +13,7 @@ from dataclasses import replace
 from flatout.codec import to_plain
 from flatout.guard.whole import text_of
 from flatout.plan import Choice, Plan
+from flatout.ratios import bounded
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
 from flatout.search.guarding import guard_plan, guard_seconds
@@ -113,4 +114,4 @@ def _proved(bench: Bench, climb: Climb, seat: Seat, alpha: float) -> Verdict | N
 def _numbers(verdict: Verdict) -> str:
     if verdict.ratio is None or verdict.low is None or verdict.high is None:
         return verdict.reason or "too few turns to tell"
-    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]"
+    return bounded(verdict.ratio, verdict.low, verdict.high)

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from flatout.plan import Choice
+from flatout.ratios import times as times_text
 from flatout.search.bench import Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
@@ -66,7 +67,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         bench, process, outcome
     )
     if fault is None and ratio < 1.0 - max(CLEAR_LOSS, 4.0 * _spread(bench, times)):
-        fault = Fault(standing=Standing.NO_GAIN, reason=f"alone it is slower: {ratio:.3f}x")
+        fault = Fault(standing=Standing.NO_GAIN, reason=f"alone it is slower: {times_text(ratio)}")
     if fault is not None and fault.error:
         process.fail(fault.reason, fault.error)
     else:
@@ -117,7 +118,8 @@ def _done(bench: Bench, key: str, screened: Screened) -> Screened:
     if fault is not None:
         bench.say(f"{name}: {fault.standing}: {fault.reason}", milestone=True)
     else:
-        bench.say(f"{name} alone: about {screened.ratio:.3g}x, to be proved", milestone=True)
+        assert screened.ratio is not None
+        bench.say(f"{name} alone: about {times_text(screened.ratio)}, to be proved", milestone=True)
     return screened
 
 

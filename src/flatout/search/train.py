@@ -15,6 +15,7 @@ from flatout.fingerprint import file_sha256, find_script, fingerprint
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.plan import Choice, Plan
+from flatout.ratios import times
 from flatout.report import Report, build_report
 from flatout.runners import Runner
 from flatout.search.allowance import Allowance
@@ -383,7 +384,7 @@ def _rival(bench: Bench, climb: Climb, choice: Choice) -> str | None:
         their_ratio = theirs.ratio if theirs is not None else None
         if ours_ratio is None or their_ratio is None or ours_ratio <= their_ratio:
             numbers = (
-                f": alone {ours_ratio:.3g}x against {their_ratio:.3g}x"
+                f": alone {times(ours_ratio)} against {times(their_ratio)}"
                 if ours_ratio is not None and their_ratio is not None
                 else ""
             )
