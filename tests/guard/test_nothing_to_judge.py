@@ -30,6 +30,7 @@ def look(truth: float, mine: float) -> Look:
     [
         (0.0, 0.0, None, "every gradient is nil, in truth too"),
         (math.nan, math.nan, None, "no gradient is finite, in truth neither"),
+        (math.inf, math.inf, None, "no gradient is finite, in truth neither"),
         (math.nan, 1.0, None, "no gradient is finite, in truth neither"),
         (1.0, math.nan, False, "is not finite"),
         (1.0, 1.0, True, ""),

@@ -143,12 +143,14 @@ def _says_nothing(look: Look) -> str:
 
 
 def _judged(look: Look, expected: Expectation) -> list[Row]:
-    """Parameters whose true gradient is not nil."""
+    """Parameters whose true gradient is a number and not nil."""
     largest = max(
         (row.truth_rms for row in look.rows.values() if math.isfinite(row.truth_rms)), default=0.0
     )
     nil = NIL_IN_FLOAT64 if expected.float64 and look.against == "truth" else NIL_OTHERWISE
-    return [row for row in look.rows.values() if row.truth_rms > nil * largest]
+    return [
+        row for row in look.rows.values() if math.isfinite(row.truth_rms) and row.truth_rms > nil * largest
+    ]
 
 
 def overall_db(rows: Sequence[Row]) -> float | None:
