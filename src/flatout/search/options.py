@@ -30,7 +30,7 @@ class Figures:
 
 FIGURES = {
     Pace.FAST: Figures(budget_seconds=180.0, most_pairs=16, share_pairs=0, retry_share=0.0),
-    Pace.NORMAL: Figures(budget_seconds=600.0, most_pairs=60, share_pairs=10, retry_share=0.15),
+    Pace.NORMAL: Figures(budget_seconds=600.0, most_pairs=60, share_pairs=16, retry_share=0.15),
     Pace.THOROUGH: Figures(budget_seconds=3600.0, most_pairs=240, share_pairs=60, retry_share=0.3),
 }
 

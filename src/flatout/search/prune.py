@@ -22,8 +22,10 @@ from flatout.search.prove import Aim, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
 
-LOST_AT_MOST = 2.5
-"""Times the gain that matters: so much could still be lost, by the share's interval."""
+MAY_BE_WORTH = 0.06
+"""What a technique could still be worth, by its share's interval: one pair of processes leaves it wide."""
+LOST_AT_MOST = 0.025
+"""Of the speed of the larger plan's own proof: the smaller plan that is further behind is not taken."""
 TURNS_ESTIMATED = 10
 
 
@@ -45,7 +47,7 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
         verdict.call is not Call.BETTER
         or verdict.guard
         or verdict.ratio is None
-        or verdict.ratio < max(1.0 + matters, whole.ratio / (1.0 + LOST_AT_MOST * matters))
+        or verdict.ratio < max(1.0 + matters, whole.ratio / (1.0 + LOST_AT_MOST))
     ):
         bench.say(f"{choice.name} stays: without it {verdict.guard or _numbers(verdict)}", milestone=True)
         seat.close()
@@ -63,14 +65,15 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
 
 
 def _worthless(bench: Bench, plan: Plan) -> tuple[Choice, Verdict] | None:
-    """The technique that is least worth of those that are worth nothing, with its share's verdict."""
-    matters = bench.options.gain_that_matters
+    """The technique that is least worth of those without which the plan was no slower, with its share's
+    verdict."""
     found: list[tuple[float, Choice, Verdict]] = []
     for choice in plan.choices:
         share = bench.verdicts.get(f"share:{choice.name}")
         if share is None or share.plan_b != plan or share.ratio is None or share.high is None:
             continue
-        if share.ratio < 1.0 + 0.5 * matters and share.high < 1.0 + LOST_AT_MOST * matters:
+        # a verdict that cannot tell says nothing, whatever its ratio
+        if share.call in (Call.SAME, Call.WORSE) and share.ratio < 1.0 and share.high < 1.0 + MAY_BE_WORTH:
             found.append((share.ratio, choice, share))
     if not found:
         return None
