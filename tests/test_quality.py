@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from flatout.quality import Equal, judge_quality
+from flatout.quality import Equal, Interval, judge_quality
 
 STEPS = 300
 
@@ -32,8 +32,7 @@ def judge(plan, *, seeds=3, baseline=curve, steps=STEPS, ratio=2.0):
         {seed: plan(seed) for seed in range(seeds)},
         key="bf16",
         steps=steps,
-        baseline_step_seconds=0.1 * ratio,
-        plan_step_seconds=0.1,
+        step_ratio=Interval(value=ratio, low=0.9 * ratio, high=1.1 * ratio),
     )
 
 
@@ -43,6 +42,7 @@ def test_equal_to_the_bit():
     assert "to the bit" in quality.reason
     assert quality.steps_ratio.value == pytest.approx(1.0)
     assert quality.time_ratio.value == pytest.approx(2.0)
+    assert quality.time_ratio.low == pytest.approx(1.8), "no surer than the step times are"
     assert quality.difference.value == 0.0
 
 

@@ -79,7 +79,8 @@ class Quality:
     steps_ratio: Interval | None
     """Its steps to the level over the plan's."""
     time_ratio: Interval | None
-    """The same in time, by the step times that were proved; starts and compiling left out."""
+    """The same in time, by the ratio of step times that was proved, whose bounds widen these; starts and
+    compiling left out."""
     confidence: float = CONFIDENCE
 
 
@@ -94,10 +95,10 @@ def judge_quality(
     *,
     key: str,
     steps: int,
-    baseline_step_seconds: float,
-    plan_step_seconds: float,
+    step_ratio: Interval,
 ) -> Quality:
-    """``baseline`` and ``plan``: seed -> curve. Seeds that only one of them has are left out."""
+    """``baseline`` and ``plan``: seed -> curve. Seeds that only one of them has are left out.
+    ``step_ratio``: the untouched program's step time over the plan's, as proved."""
     window = smoothed_over(steps)
     seeds = sorted(baseline.keys() & plan.keys())
     results = tuple(_seed_result(seed, baseline[seed], plan[seed], steps, window) for seed in seeds)
@@ -117,8 +118,8 @@ def judge_quality(
             reason = f"the program sets its own seeds, all runs are one; {reason}"
         elif not _falls(results, baseline, window):
             reason += "; its loss does not fall within these steps, so equal loss says little"
-        steps_ratio = _ratio(results, 1.0, alone=count == 1)
-        time_ratio = _ratio(results, baseline_step_seconds / plan_step_seconds, alone=count == 1)
+        steps_ratio = _steps_ratio(results, alone=count == 1)
+        time_ratio = _product(steps_ratio, step_ratio) if steps_ratio is not None else None
     return Quality(
         plan=key,
         call=call,
@@ -211,14 +212,23 @@ def _difference(
     return Equal.UNKNOWN, f"{numbers}; {margin:.3g} is what seeds alone do: more seeds or steps", interval
 
 
-def _ratio(results: Sequence[SeedResult], factor: float, *, alone: bool) -> Interval | None:
-    """Geometric mean over seeds of the untouched program's steps over the plan's, times ``factor``; None
-    where a seed never got there."""
+def _product(a: Interval, b: Interval) -> Interval:
+    """Of two ratios; the bounds are multiplied too, which is the widest that they can be together."""
+    return Interval(
+        value=a.value * b.value,
+        low=a.low * b.low if a.low is not None and b.low is not None else None,
+        high=a.high * b.high if a.high is not None and b.high is not None else None,
+    )
+
+
+def _steps_ratio(results: Sequence[SeedResult], *, alone: bool) -> Interval | None:
+    """Geometric mean over seeds of the untouched program's steps over the plan's; None where a seed never
+    got there."""
     logs = []
     for result in results:
         if not result.plan_steps or not result.baseline_steps:
             return None
-        logs.append(math.log(factor * result.baseline_steps / result.plan_steps))
+        logs.append(math.log(result.baseline_steps / result.plan_steps))
     mean = math.fsum(logs) / len(logs)
     if alone:
         return Interval(value=math.exp(mean), low=None, high=None)

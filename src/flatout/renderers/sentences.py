@@ -155,7 +155,7 @@ def how_sure_lines(report: Report) -> list[str]:
     if report.guard_note:
         lines.append(f"still right: {plain(report.guard_note)}")
     if report.guard is not None:
-        lines += guard_lines(report.guard)
+        lines += guard_lines(report.guard, report.guard_note)
     lines += compile_lines(report)
     spent = spent_line(report.spent) if report.spent is not None else ""
     return [*lines, spent] if spent else lines
@@ -180,29 +180,30 @@ def comparison_rows(report: Report) -> list[tuple[str, str, str, str, str]]:
     return rows
 
 
-def guard_lines(guard: GuardReport) -> list[str]:
-    """What the guard's own trials saw, in short."""
-    lines = []
+def guard_lines(guard: GuardReport, note: str = "") -> list[str]:
+    """What the guard's own trials saw, in short, and what ``note`` does not say already."""
+    steps: dict[str, list[str]] = {}
     for point in guard.points:
         if point.equal:
             agree = "equal to the bit"
         elif point.overall_db is None:
             agree = "not compared"
         else:
-            agree = f"{point.overall_db:.0f} dB"
             beside = [
                 f"the program itself {point.baseline_db:.0f}" if point.baseline_db is not None else "",
                 f"needed {point.needed_db:.0f}" if point.needed_db is not None else "",
             ]
-            if any(beside):
-                agree += f" ({', '.join(part for part in beside if part)})"
-        lines.append(
-            f"gradients of step {point.step} ({plain(point.point)}), {point.compared} parameters, against "
-            f"{plain(point.against)}: {agree}"
-        )
-    lines += [plain(one) for one in (guard.updates, guard.invariants, guard.dropout) if one]
-    lines += [f"not checked: {plain(one)}" for one in guard.unchecked]
-    return lines
+            more = ", ".join(part for part in beside if part)
+            agree = f"{point.overall_db:.0f} dB" + (f" ({more})" if more else "")
+        text = f"{point.compared} parameters, against {plain(point.against)}: {agree}"
+        steps.setdefault(text, []).append(str(point.step))
+    lines = [
+        f"gradients of step{'s' * (len(found) > 1)} {', '.join(found)}, {text}"
+        for text, found in steps.items()
+    ]
+    rest = (guard.updates, guard.invariants, guard.dropout)
+    lines += [plain(one) for one in rest if one and one not in note]
+    return lines + [f"not checked: {plain(one)}" for one in guard.unchecked if one not in note]
 
 
 def spent_line(spent: Spent) -> str:

@@ -13,7 +13,7 @@ from flatout.guard.gradients import NO_AGREEMENT_DB, agreement_text, own_agreeme
 from flatout.ledger import Ledger
 from flatout.pace import pace_of
 from flatout.planfile import PlanFile, Proof
-from flatout.quality import Quality, judge_quality
+from flatout.quality import Interval, Quality, judge_quality
 from flatout.report.nouns import CompileCost, Noise, Report, Spent, TechniqueRow, TrialRow
 from flatout.report.record import Proved, Record
 from flatout.report.sentences import conclude
@@ -344,15 +344,14 @@ def _quality(record: Record, proved: Proved) -> Quality | None:
     for data in runs:
         curve = {int(step): float(loss) for step, loss in data["curve"]}
         curves.setdefault(str(data["plan"]), {})[int(data["seed"])] = curve
-    if proved.baseline_step_seconds is None or proved.plan_step_seconds is None:
+    if proved.ratio is None:
         return None
     return judge_quality(
         curves.get("baseline", {}),
         curves.get(proved.plan.key, {}),
         key=proved.plan.key,
         steps=int(planned.data["steps"]),
-        baseline_step_seconds=proved.baseline_step_seconds,
-        plan_step_seconds=proved.plan_step_seconds,
+        step_ratio=Interval(value=proved.ratio, low=proved.low, high=proved.high),
     )
 
 
