@@ -21,7 +21,7 @@ class Act(_Base):
                 return unit.module.parameters(recurse)
 
             def forward(self, *args):
-                return call(*args)
+                return type(unit.module).forward(unit.module, *args)
 
         captured = []
 

@@ -99,7 +99,13 @@ class Guarding:
     def looking(self) -> bool:
         """The program is running, and not the agent or an act."""
         guest = self.training.guest
-        return not (self._busy or guest.inert or guest.in_act)
+        return not (self._busy or guest.inert or guest.in_act or self.capturing)
+
+    @property
+    def capturing(self) -> bool:
+        """A CUDA graph is being captured: nothing may be read from the device."""
+        cuda = self.torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -150,7 +156,7 @@ class Guarding:
 
     def _reached(self, module: Any, args: Any, kwargs: Any) -> None:
         guest = self.training.guest
-        if not self._busy and not guest.inert and not self.training.backward_depth:
+        if not (self._busy or guest.inert or self.training.backward_depth or self.capturing):
             with self.aside():
                 self.facts.reached(module, args, kwargs)
 
