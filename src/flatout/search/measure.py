@@ -92,7 +92,7 @@ def steps_of_block(bench: Bench, slower: float, faster: float) -> int:
     if slower > SLOW_STEP_SECONDS:
         steps = 2
     workers = _workers(bench) if bench.waiting else 0
-    if workers > 1:
+    if workers > 1 and workers * slower <= 10 * turn:
         # whole bursts of batches, and the first step, which is not counted
         steps = workers * math.ceil((steps - 1) / workers) + 1
     if bench.program_steps is not None:
