@@ -17,7 +17,14 @@ def profile_last(bench: Bench, best: Seat) -> None:
     profiled = bench.ledger.events(bench.search, "profiled")
     if not plan or any(event.data["plan"] == plan.key for event in profiled):
         return
-    if not best.alive and bench.left() < (needed := bench.start_seconds(plan) + PROFILING_SECONDS):
+    needed = PROFILING_SECONDS + 2 * best.step_seconds()
+    if best.alive:
+        # some seconds beyond the budget are worth it, minutes are not
+        spare = bench.left() + 2 * PROFILING_SECONDS
+    else:
+        needed += bench.start_seconds(plan)
+        spare = bench.left()
+    if spare < needed:
         bench.note("unprofiled", {"plan": plan.key, "reason": f"no time was left ({needed:.0f} s)"})
         return
     bench.say(f"one profiled step of {plan.key}: what is left of it")
