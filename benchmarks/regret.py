@@ -1,8 +1,8 @@
 """How far is the plan of a search from the best of all plans, and how much sooner was it found?
 
     python benchmarks/regret.py --workload nanogpt --root DIR --out grid.json [--device cuda|cpu]
-        [--side-by-side 8] [--rounds 5] [--turn 0.8] [--only bf16,compile] [--stages grid,search]
-        [--budget 8m] [--python PY] [--work DIR] [--small]
+        [--side-by-side 8] [--rounds 5] [--turn 0.8] [--seconds 500] [--only bf16,compile]
+        [--stages grid,search] [--budget 8m] [--python PY] [--work DIR] [--small]
     python benchmarks/regret.py --out grid.json --against .flatout/report.json
 
 Workloads: ``nanogpt`` (karpathy/nanoGPT with its author's tuning taken out, see nanogpt_h200.py),
@@ -130,6 +130,7 @@ class Grid:
         self.workload = workload
         self.work = work
         self.side_by_side: int = arguments.side_by_side
+        self.began = time.monotonic()
         self.baseline: Any = None
         self.discovery: Any = None
 
@@ -174,6 +175,8 @@ class Grid:
             self.data["waves"].append({"seconds": time.monotonic() - began, "plans": []})
             tried: Counter[str] = Counter()
             while waiting:
+                if self._out_of_time():
+                    return
                 wave = self._wave_of(waiting)
                 waiting = [names for names in waiting if names not in wave]
                 self._play(runner, wave, rounds=self.arguments.rounds)
@@ -182,7 +185,13 @@ class Grid:
                 if crowded:
                     self.side_by_side = max(1, self.side_by_side // 2)
                     waiting += crowded
-            self._play_again(runner, found)
+            if not self._out_of_time():
+                self._play_again(runner, found)
+
+    def _out_of_time(self) -> bool:
+        """No other wave as long as the longest so far ends within ``--seconds``."""
+        longest = max((wave["seconds"] for wave in self.data["waves"]), default=0.0)
+        return time.monotonic() - self.began + longest > self.arguments.seconds
 
     def _was_crowded(self, names: list[str]) -> bool:
         """It failed for want of memory, or with the untouched program beside it: fewer may fit."""
@@ -477,6 +486,12 @@ def main() -> int:
     parser.add_argument("--side-by-side", type=int, default=8, help="processes of a wave at most")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=0.8, help="seconds of one turn")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        help="begin no wave that ends later; the next call goes on",
+    )
     parser.add_argument("--only", help="techniques of the grid, with commas")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--work", type=Path, help="folder for the copies; default: a temporary one")
