@@ -24,6 +24,8 @@ NIL_OTHERWISE = 1e-7
 OVERALL_MARGIN_DB = 6.0
 WORST_MARGIN_DB = 15.0
 """One parameter may lie this much below what its bits let expect."""
+LEAST_NEEDED_DB = -10.0
+"""Where less would have to do, a plan's error may be three times the gradient, and nothing is shown."""
 LEAST_WORST_DB = 3.0
 """No single parameter of a plan with fewer bits is asked for more by its class alone: 3 dB is a gradient
 whose error is 0.7 of its size."""
@@ -103,6 +105,11 @@ def _judge(
         unknown.append(f"{where}: {nothing}")
     elif floor is not None and apart is not None and apart < needed:
         unknown.append(f"{where}: two unchanged runs agree with the truth to {apart:.0f} dB only")
+    elif needed < LEAST_NEEDED_DB and not (look.lost or look.gained or look.shapes or _infinite(look)):
+        unknown.append(
+            f"{where}: gradients cannot be judged: beside their own rounding they are nil (the untouched "
+            f"program agrees with the truth to {own_overall:.0f} dB)"
+        )
     elif look.lost or look.gained or look.shapes:
         faults.append(_presence(where, look))
     elif not look.equal:
@@ -210,7 +217,7 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     needed: float,
     loss_scale: float,
 ) -> list[str]:
-    bad = [row.name for row in look.rows.values() if not row.finite and math.isfinite(row.truth_rms)]
+    bad = _infinite(look)
     if bad:
         return [f"{where}: the gradient of {_names(bad)} is not finite"]
     gone = [row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0]
@@ -241,6 +248,11 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     if loss:
         faults.append(f"{where}: {loss}")
     return faults
+
+
+def _infinite(look: Look) -> list[str]:
+    """Parameters whose gradient is not finite, and is in truth."""
+    return [row.name for row in look.rows.values() if not row.finite and math.isfinite(row.truth_rms)]
 
 
 def _own_rms(row: Row, own: Look | None) -> float:
