@@ -88,7 +88,7 @@ def test_what_is_left_is_the_untouched_programs_where_there_is_no_plan(tmp_path)
 def test_a_plan_that_was_not_profiled_is_said_to_be(tmp_path):
     report = play(tmp_path, MockProgram(techniques=PLANTED))
     assert [part.cause for part in report.left.parts] == ["unknown"]
-    assert report.left.reason
+    assert report.left.reason == "the plan's step was not profiled: the profiler is not to be had there"
 
 
 def test_a_starved_program(tmp_path):

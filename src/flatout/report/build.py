@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -293,7 +294,7 @@ def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) 
         step = proved.plan_step_seconds or (float(mine["step_seconds"]) if mine is not None else 0.0)
         if profile is None and record.row.state != "finished":
             return None
-    return divide_step(
+    remains = divide_step(
         profile,
         plan=proved.plan.key,
         step_seconds=step,
@@ -302,6 +303,10 @@ def _left(record: Record, proved: Proved, techniques: tuple[TechniqueRow, ...]) 
         host=record.row.host,
         techniques=untried,
     )
+    missed = record.last("unprofiled")
+    if remains is not None and profile is None and missed is not None:
+        return replace(remains, reason=f"the plan's step was not profiled: {missed.data['reason']}")
+    return remains
 
 
 def _spent(ledger: Ledger, record: Record) -> Spent:
