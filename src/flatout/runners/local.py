@@ -136,7 +136,9 @@ class LocalRunner:
         on."""
         if self._may_stop:
             self._may_stop = False
-            tell("it waited for a process that was stopped while it held: none is stopped from now on")
+            tell(
+                "it went on as soon as the other process, stopped till then, did: none is stopped from now on"
+            )
 
     def forget(self, session: LocalSession) -> None:
         """It has ended, and there is nothing left to end."""

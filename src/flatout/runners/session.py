@@ -336,7 +336,8 @@ class LocalSession:
                 if not self._own_end():
                     return
                 self._progress_at = time.monotonic()
-            if let_go_at is None and time.monotonic() - self._progress_at > PATIENCE_SECONDS:
+            patience = max(PATIENCE_SECONDS, 3 * self._seconds_a_step)
+            if let_go_at is None and time.monotonic() - self._progress_at > patience:
                 let_go_at = time.monotonic()
                 self._runner.let_others_go_on(self)
             limit = self._request.step_limit_seconds
