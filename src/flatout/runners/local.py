@@ -136,9 +136,7 @@ class LocalRunner:
         on."""
         if self._may_stop:
             self._may_stop = False
-            tell(
-                "it went on as soon as the other process, stopped till then, did: none is stopped from now on"
-            )
+            tell("it went on as soon as the other, stopped till then, did: none is stopped from now on")
 
     def forget(self, session: LocalSession) -> None:
         """It has ended, and there is nothing left to end."""
