@@ -29,8 +29,8 @@ into longer ones (:func:`merge_size`).
 
 **Processes.** The shifts' standard deviation tau is not known. Every pair of unchanged processes and
 every fresh pair of a comparison says something about it (:class:`Evidence`); before any of them, tau is
-taken to be half-Cauchy with scale ``TYPICAL_SHIFT`` (Gelman, Bayesian Analysis 1, 2006): about the size
-that is usual, with a tail heavy enough for the rare program whose processes differ by tens of per cent.
+taken to be half-t with scale ``TYPICAL_SHIFT`` (Gelman, Bayesian Analysis 1, 2006): about the size that is
+usual, with a tail heavy enough for the rare program whose processes differ by tens of per cent.
 What the mean of K fresh shifts may be is then read from the mixture over tau (:func:`shift_bound`): far out
 as long as few processes were seen, close to the normal law once there were many. A ten-fold gain needs one
 pair of processes, two per cent several. As long as a single difference of unchanged processes is known,
@@ -51,8 +51,13 @@ from functools import lru_cache
 from flatout.stats import MAD_TO_SIGMA, autocorrelation_time, mad, median
 
 TYPICAL_SHIFT = 0.003
-"""Scale of the prior on tau, as a log ratio. Half of all programs are taken to lie below it, 6 % above ten
-times as much."""
+"""Scale of the prior on tau, as a log ratio."""
+PRIOR_FREEDOM = 0.5
+"""Its degrees of freedom: it weighs half a difference between processes. Smaller is heavier in the tail; at
+1, the half-Cauchy, false claims were 5 times as many as allowed where tau is 20 %."""
+LONE_FREEDOM = 1.0
+"""While less than ``LONE_EVIDENCE`` is known: half a difference more would hide three-fold gains, and
+``LONE_GAIN`` stands in for the tail."""
 PROCESS_SHARES = (0.4, 0.2, 0.15, 0.1, 0.08, 0.07)
 """How the error allowed is spent over looks with one, two ... pairs of processes; their sum is 1."""
 MOST_PROCESS_PAIRS = len(PROCESS_SHARES)
@@ -210,10 +215,12 @@ Mixture = list[tuple[float, float]]
 
 def mixture_of(evidence: Sequence[Evidence]) -> Mixture:
     """What tau may be, from the prior and the evidence."""
+    lone = sum(one.freedom for one in evidence) < LONE_EVIDENCE
+    heaviness = 0.5 * (1.0 + (LONE_FREEDOM if lone else PRIOR_FREEDOM))
     logs = []
     for tau in _TAUS:
-        # half-Cauchy in steps of log tau
-        total = math.log(tau) - math.log1p((tau / TYPICAL_SHIFT) ** 2)
+        # a density of tau, in steps of log tau
+        total = math.log(tau) - heaviness * math.log1p((tau / TYPICAL_SHIFT) ** 2)
         for one in evidence:
             variance = tau * tau + one.within
             total -= 0.5 * one.freedom * (math.log(variance) + one.square / variance)

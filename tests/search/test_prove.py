@@ -142,6 +142,15 @@ def test_turns_are_shorter_where_the_speed_wanders(tmp_path):
     assert steps["calm"] * 0.014 > 0.35
 
 
+def test_two_turns_are_kept_and_give_no_interval(tmp_path):
+    aim = Aim(alpha=ALPHA, matters=0.01, turns=2, to_the_end=True, processes=1)
+    verdict = compare(tmp_path, 0.5, aim=aim)
+    assert verdict.call is Call.UNKNOWN
+    assert verdict.ratio is verdict.low is verdict.high is verdict.smallest_effect is None
+    assert verdict.reason == "too few turns for an interval"
+    assert verdict.pairs == len(verdict.samples_a) == 2
+
+
 class Heat:
     """Surroundings: the GPU slows itself down for heat at readings with the given numbers."""
 

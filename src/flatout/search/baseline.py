@@ -33,16 +33,15 @@ LEAST_FOR_CORRELATION = 50
 AGAIN_PROCESSES = 3
 """Unchanged processes beside the first, at most."""
 AGAIN_PAIRS = 10
-"""Pairs of turns with the first of them."""
-AGAIN_LATER_PAIRS = 6
-"""With each of the others."""
+"""Pairs of turns with each of them."""
 DRIFT_P = 0.01
 """Chance under which a trend in the ratios of two unchanged processes is taken for one."""
 AGAIN_SHARE = 0.15
 """Of the whole budget."""
 AGAIN_SLOW_PAIRS = 6
+"""Where one takes more than a second: with the first of them."""
 AGAIN_SLOW_LATER_PAIRS = 4
-"""Where one takes more than a second."""
+"""With each of the others."""
 
 FUSED_ATTENTION = re.compile(r"flash|fmha|sdpa|scaled_dot_product_(flash|efficient|cudnn)|mem_eff")
 """In the names of kernels and operators of torch's fused attention, cuDNN's and xFormers'."""
@@ -116,7 +115,7 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     if first is None or trial is None:
         if not _affords_again(bench, 0):
             return
-        first, outcome = _once_again(bench, AGAIN, baseline, AGAIN_PAIRS)
+        first, outcome = _once_again(bench, AGAIN, baseline, AGAIN_SLOW_PAIRS)
     else:
         outcome = trial.outcome
     _learn_noise(bench, first, outcome)
@@ -127,7 +126,7 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
             break
         key = ALIGNED if bench.aligned else AGAIN
         key = f"{key}~{done + 1}" if done else key
-        verdict, _ = _once_again(bench, key, baseline, AGAIN_LATER_PAIRS)
+        verdict, _ = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS)
         _align_where_needed(bench, verdict)
     _learn_spread(bench)
 
@@ -144,15 +143,13 @@ def _affords_again(bench: Bench, before: int) -> bool:
     return spent + needed <= AGAIN_SHARE * bench.options.budget_seconds
 
 
-def _once_again(bench: Bench, key: str, baseline: Seat, pairs: int) -> tuple[Verdict, Outcome]:
+def _once_again(bench: Bench, key: str, baseline: Seat, slow_pairs: int) -> tuple[Verdict, Outcome]:
     """One more unchanged process against the first."""
     slow = bench.baseline_step_seconds >= 0.12
     aim = Aim(
         alpha=1.0 - bench.options.confidence,
         matters=0.0,
-        turns=min(pairs, AGAIN_SLOW_PAIRS if pairs == AGAIN_PAIRS else AGAIN_SLOW_LATER_PAIRS)
-        if slow
-        else pairs,
+        turns=slow_pairs if slow else AGAIN_PAIRS,
         processes=1,
         to_the_end=True,
         processes_differ=False,
@@ -376,6 +373,7 @@ def _learn_spread(bench: Bench) -> None:
     if count:
         bench.process_noise = typical_shift(mixture_of(known))
         bench.say(
-            f"processes of one plan differ by about {bench.process_noise:.1%} ({count + 1} compared)",
+            f"processes of one plan are taken to differ by about {bench.process_noise:.1%} "
+            f"({count + 1} compared)",
             milestone=True,
         )

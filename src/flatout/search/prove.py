@@ -501,6 +501,11 @@ class _Comparison:
 
     def _verdict(self, pace: _Pace, interval: Interval | None, call: Call | None, reason: str) -> Verdict:
         samples = self.samples
+        if interval is not None and interval.radius >= MOST_LOG:
+            interval = None
+            reason = (
+                f"{reason}; too few turns for an interval" if reason else "too few turns for an interval"
+            )
         smallest = smallest_effect(interval) if interval is not None else None
         if call is Call.UNKNOWN and smallest is not None:
             noise = f"noise hides gains under about {effect_text(smallest)}"
@@ -526,7 +531,7 @@ class _Comparison:
             samples_a=tuple(value for values in samples.a for value in values),
             samples_b=tuple(value for values in samples.b for value in values),
             process_pairs=tuple(len(values) for values in samples.a if values),
-            turns_radius=min(MOST_LOG, interval.turns) if interval else None,
+            turns_radius=interval.turns if interval else None,
             processes_radius=interval.processes if interval else None,
             process_spread=interval.tau if interval and self.aim.processes_differ else None,
             merged=interval.merged if interval else 1,
