@@ -45,6 +45,7 @@ def _nothing_at(point: str, steps: tuple[int, ...], baseline: Told) -> str:
     return f"{point}: no gradients were compared{why}"
 
 
+MOST_FAULTS_TOLD = 4
 TRUTHS = {
     "float64": "FP64",
     "float32": "FP32 without TF32 and autocast",
@@ -130,7 +131,9 @@ def judge_whole(
 def text_of(report: GuardReport) -> str:
     """One line: every fault, or what was seen."""
     if report.faults:
-        return "; ".join(report.faults)
+        more = len(report.faults) - MOST_FAULTS_TOLD
+        rest = [f"and {more} more of the kind"] if more > 0 else []
+        return "; ".join([*report.faults[:MOST_FAULTS_TOLD], *rest])
     judged = [point for point in report.points if point.passed]
     parts = []
     if judged and all(point.equal for point in judged):

@@ -192,6 +192,14 @@ def _folder(bench: Bench) -> Path | None:
     return folder if isinstance(folder, Path) else None
 
 
+def forget_files(bench: Bench) -> None:
+    """At the end of a search: several copies of the program's weights."""
+    folder = _folder(bench)
+    if folder is not None:
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+
+
 def _clear(bench: Bench) -> None:
     """Files of an earlier search, the weights of a later step apart, which the timed baseline has just
     written."""

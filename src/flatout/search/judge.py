@@ -154,8 +154,11 @@ def judge_plan(
     assert bench.discovery is not None
     if gradients.passed is False and bench.discovery.random:
         gradients = judge_still(bench, plan)
+    if gradients.passed is False and not _is_hopeless(bench, outcome):
+        text = "too near the bar where the untouched program's own error is not known"
+        gradients = Judgement(passed=None, note=f"cannot judge: {gradients.note}: {text}")
     if open_questions:
-        open_questions = f"by the first step alone, since {open_questions}"
+        open_questions = f"the guard's own trials could not judge it: {open_questions}"
     left_open = Judgement(passed=None, note=open_questions, report=report)
     return combine(gradients, judge_curve(bench, losses), left_open)
 

@@ -23,6 +23,7 @@ from flatout.search.baseline import measure_again, measure_baseline
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, expected_gain, note_decision
 from flatout.search.final import prove_final
+from flatout.search.guarding import forget_files
 from flatout.search.judge import Fault
 from flatout.search.last_profile import profile_last
 from flatout.search.measure import Seat
@@ -181,6 +182,7 @@ def _search(bench: Bench) -> None:
             seat.close()
     bench.reserved_seconds = 0.0
     measure_quality(bench, climb.best)
+    forget_files(bench)
 
 
 def _note_catalogue(bench: Bench) -> None:

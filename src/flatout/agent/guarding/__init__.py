@@ -213,7 +213,7 @@ class Guarding:
     def backward_begins(self, loss: Any) -> None:
         """``loss``: unscaled, or None where what goes backward is no single number."""
         self.facts.backwards += 1
-        if loss is not None:
+        if loss is not None and not self.capturing:
             with self.aside():
                 self.facts.losses.append(float(loss))
 
