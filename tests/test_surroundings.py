@@ -256,6 +256,7 @@ def test_heat_slows_a_gpu_down(machine):
     ((before, after),) = turns(machine, eye, 1, own=1.0, others=0.0)
     assert disturbed(before, after, usual) == "the GPU slowed itself down for heat at 91 C"
     assert disturbed(before, after, replace(usual, reasons=HARDWARE_THERMAL)) == "", "it always does here"
+    assert disturbed(before, after) == "", "whether it always does is not known"
 
 
 @pytest.mark.parametrize("reasons", [POWER_CAP, IDLE])
@@ -291,9 +292,12 @@ def test_others_on_the_gpu(machine):
     before = eye.read()
     nvml.pids = [900, 901, 7]
     assert "another process came to the GPU (3 there instead of 2)" in disturbed(before, eye.read())
+    alone = usual_of([(before, before)])
     nvml.pids, nvml.use = [900, 555], {900: 80, 555: 35}
-    before = eye.read()
-    assert "(pid 555) took 35 % of the GPU's time" in disturbed(before, eye.read())
+    before, after = eye.read(), eye.read()
+    assert "(pid 555) took 35 % of the GPU's time" in disturbed(before, after, alone)
+    assert disturbed(before, after, usual_of([(before, after)])) == "", "it has always been there"
+    assert disturbed(before, after) == "", "whether it has is not known"
 
 
 def test_ours_alone_on_the_gpu_is_nobody_elses(machine):

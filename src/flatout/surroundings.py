@@ -47,7 +47,7 @@ LEAST_SPAN_SECONDS = 0.1
 STEAL_MARGIN = 0.05
 """Of all processors' time, beyond the usual."""
 FOREIGN_USE = 10
-"""Per cent of the GPU's time that a process of somebody else's may take."""
+"""Per cent of the GPU's time that a process of somebody else's may take beyond the usual."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,10 @@ class Usual:
     """Processors that others kept busy, at most."""
     stolen_share: float = 0.0
     """Of all processors' time, at most."""
+    stranger_use_percent: int = 0
+    """Of a GPU's time that a process of somebody else's took, at most."""
     spans: int = 0
+    """Turns that this was learnt from; 0: nothing is known, and only what changes within a turn is told."""
 
 
 class Watcher(Protocol):
@@ -321,6 +324,7 @@ def usual_of(spans: Sequence[Span]) -> Usual:
         reasons=reasons,
         others_cpus=max(others) if others else None,
         stolen_share=max(stolen, default=0.0),
+        stranger_use_percent=max((gpu.stranger_use_percent or 0 for gpu in ends), default=0),
         spans=len(spans),
     )
 
@@ -340,7 +344,7 @@ def disturbed(before: Reading, after: Reading, usual: Usual | None = None) -> st
 
 
 def _gpu_disturbed(before: GpuReading, after: GpuReading, usual: Usual) -> str:
-    for bit, words in SLOWED_BY.items():
+    for bit, words in SLOWED_BY.items() if usual.spans else ():
         if (_has(after.reasons, bit) or _has(before.reasons, bit)) and not usual.reasons & bit:
             heat = f" at {after.temperature_c} C" if after.temperature_c is not None else ""
             return words + heat
@@ -355,7 +359,7 @@ def _gpu_disturbed(before: GpuReading, after: GpuReading, usual: Usual) -> str:
     if came and before.pids and len(after.pids) > len(before.pids):
         # turns are taken by processes that have long been there
         return f"another process came to the GPU ({len(after.pids)} there instead of {len(before.pids)})"
-    if (after.stranger_use_percent or 0) >= FOREIGN_USE:
+    if usual.spans and (after.stranger_use_percent or 0) >= usual.stranger_use_percent + FOREIGN_USE:
         return (
             f"another process (pid {', '.join(map(str, after.strangers))}) took "
             f"{after.stranger_use_percent} % of the GPU's time"
