@@ -43,6 +43,8 @@ from flatout.workload import Workload
 
 DEAR_START_SECONDS = 15.0
 """Beyond the untouched program's start: compiling."""
+LUCK = 0.2
+"""Gain beyond what the luckiest of some processes would show of itself."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -280,8 +282,12 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
 
 
 def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> None:
-    """Of the screened ones the fastest stays warm for the first comparison, where memory allows."""
+    """Of the screened ones the fastest stays warm for the first comparison, where memory allows. Not one
+    whose gain is so small that it may have been chosen for its process's luck, which would stay with it."""
     ratio = climb.screened[choice.name].ratio or 0.0
+    if ratio < 1.0 + LUCK:
+        seat.close()
+        return
     kept = climb.kept
     if kept is not None:
         rival = climb.screened[kept.plan.names[0]].ratio or 0.0
