@@ -1,11 +1,12 @@
 """What a GPU can reach at most, from its maker's data sheets: dense FLOP/s by precision, and bytes/s.
 
-Only GPUs whose data sheet was read are listed, by the whole of the name that NVML gives; any other (a MIG
-slice, a laptop's part) has no peak here, and nothing is said of its floor. Tensor cores without sparsity;
-for GeForce, with accumulation in FP32, as PyTorch asks for.
+Only GPUs of which NVIDIA publishes these figures are listed, by the whole of the name that NVML gives; any
+other (a MIG slice, a laptop's part) has no peak here, and nothing is said of its floor. Tensor cores
+without sparsity, half of the sparse figure where only that one is given; for GeForce, with accumulation in
+FP32, as PyTorch asks for.
 
-Sources, NVIDIA: data sheets of HGX B200, H200, H100, A100, A30, A40, A10, L40S, L40, L4, T4, V100;
-whitepapers of the Ada (RTX 4090) and Ampere GA102 (RTX 3090, RTX A6000) architectures.
+Figures as published by NVIDIA: data sheets of HGX B200, H200, H100, A100, A30, A40, A10, L40S, L40, L4, T4,
+V100; whitepapers of the Ada (RTX 4090) and Ampere GA102 (RTX 3090, RTX A6000) architectures.
 """
 
 from __future__ import annotations
