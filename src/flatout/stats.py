@@ -8,14 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-TRIMMED = 0.2
-"""Share of the pairs left out at each end."""
-LEAST_TRIMMED = 10
-"""Pairs."""
-_MOST_LOG = 50.0
-"""A ratio beyond e to this is infinite for us, and stays a number for JSON."""
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation times this estimates the standard deviation of a normal distribution."""
 
@@ -197,58 +190,3 @@ def t_quantile(two_sided: float, freedom: float) -> float:
         else:
             high = middle
     return (low + high) / 2.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RatioInterval:
-    """An interval for a ratio of times, from paired blocks."""
-
-    ratio: float
-    low: float
-    high: float
-    standard_error: float
-    """Of the logarithm of the ratio."""
-    pairs: int
-    smallest_effect: float
-    """See :func:`smallest_effect`."""
-
-
-def paired_ratio(a: Sequence[float], b: Sequence[float], *, alpha: float) -> RatioInterval:
-    """Interval for time(a) / time(b) at level 1 - ``alpha``, from blocks measured in turns.
-
-    Student's t on the logarithms of the paired ratios: pairing cancels what both saw (clocks, heat,
-    neighbours), the logarithm makes gain and loss symmetric. From ten pairs on a fifth of them is
-    trimmed at each end and the variance winsorised (Yuen, Biometrika 61, 1974), since a neighbour that
-    disturbs one side of one pair says nothing about the two plans. At least two pairs, times positive.
-    """
-    if len(a) != len(b) or len(a) < 2:
-        raise ValueError(f"at least two pairs are needed, not {len(a)} and {len(b)} values")
-    logs = sorted(math.log(x / y) for x, y in zip(a, b, strict=True))
-    n = len(logs)
-    cut = int(TRIMMED * n) if n >= LEAST_TRIMMED else 0
-    kept = n - 2 * cut
-    centre = math.fsum(logs[cut : n - cut]) / kept
-    winsorised = [logs[min(max(index, cut), n - cut - 1)] for index in range(n)]
-    mean = math.fsum(winsorised) / n
-    squares = math.fsum((value - mean) ** 2 for value in winsorised)
-    error = math.sqrt(squares / (kept * (kept - 1)))
-    half = t_quantile(alpha, kept - 1) * error
-    return RatioInterval(
-        ratio=math.exp(centre),
-        low=math.exp(max(-_MOST_LOG, centre - half)),
-        high=math.exp(min(_MOST_LOG, centre + half)),
-        standard_error=error,
-        pairs=n,
-        smallest_effect=smallest_effect(error, pairs=kept, alpha=alpha),
-    )
-
-
-def smallest_effect(standard_error: float, *, pairs: int, alpha: float, power: float = 0.8) -> float:
-    """The ratio minus 1 that a comparison with this error tells from none with chance ``power``.
-
-    Minimum detectable effect (t of the level plus t of the power, times the standard error of the
-    log ratio; Bloom, Evaluation Review 19, 1995), turned into a ratio.
-    """
-    level = t_quantile(alpha, pairs - 1)
-    reach = t_quantile(2.0 * (1.0 - power), pairs - 1)
-    return math.expm1(min(_MOST_LOG, (level + reach) * standard_error))
