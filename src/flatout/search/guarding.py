@@ -238,12 +238,7 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
     for key, trial in trials:
         if _trial(bench, key) is not None:
             continue
-        factor = 2 if trial.role == "truth" else 1
-        size = replace(
-            bench.baseline,
-            peak_bytes=factor * bench.baseline.peak_bytes,
-            host_peak_bytes=factor * bench.baseline.host_peak_bytes,
-        )
+        size = _size(bench, trial)
         if running and not _fits(bench, [*held, size]):
             break
         if not running:
@@ -252,6 +247,17 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
         running[key] = _start(bench, key, Plan(), trial)
         held.append(size)
     return running
+
+
+def _size(bench: Bench, trial: GuardTrial) -> Outcome:
+    """The memory that a guard trial is taken to need: float64 takes twice as much."""
+    assert bench.baseline is not None
+    factor = 2 if trial.role == "truth" and trial.precision == "float64" else 1
+    return replace(
+        bench.baseline,
+        peak_bytes=factor * bench.baseline.peak_bytes,
+        host_peak_bytes=factor * bench.baseline.host_peak_bytes,
+    )
 
 
 def _peek(process: Process) -> Outcome:
@@ -294,8 +300,7 @@ def _told(
     if known is None:
         process = (running or {}).get(key)
         if process is None:
-            assert bench.baseline is not None
-            _make_room(bench, bench.baseline)
+            _make_room(bench, _size(bench, trial))
             process = _start(bench, key, plan, trial)
         known = _walk(process, trial)
     if known.state is State.FAILED:

@@ -63,6 +63,7 @@ class Guarding:
         self._before: dict[str, Any] = {}
         self._pending: Any = None
         self._updating = False
+        self._apart: bool | None = None
         self._inside: list[Any] = []
         self._entries: dict[int, Any] = {}
         self._units: dict[int, bool] = {}
@@ -311,8 +312,23 @@ class Guarding:
 
     # --- the same weights
 
+    @property
+    def _own_files(self) -> bool:
+        """Each rank has parameters of its own (shards, stages), and so files of its own: rank 0's will not
+        do, as they do where DistributedDataParallel keeps all alike."""
+        if self._apart is None:
+            self._apart = process.world_size(self.torch) > 1 and not any(
+                type(one).__name__ == "DistributedDataParallel" for one in units.modules_alive(self.torch)
+            )
+        return self._apart
+
+    @property
+    def _writes(self) -> bool:
+        return self.speaks or self._own_files
+
     def _path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
+        rank = process.rank(self.torch) if self._own_files else 0
+        return os.path.join(self.folder, f"{name}.rank{rank}" if rank else name)
 
     def _read(self, name: str, *, of: str, after: int) -> Any:
         """A file that the trial of role ``of`` writes before it ends its step ``after``; None where it has
@@ -334,7 +350,7 @@ class Guarding:
 
     def _end_step(self, taken: int) -> None:
         """The others need not wait for any more files of this step."""
-        if self.role in ("baseline", "truth") and self.speaks and taken <= max(self.points, default=0):
+        if self.role in ("baseline", "truth") and self._writes and taken <= max(self.points, default=0):
             with events.open_for_writing(self._path(f"ended-{self.role}-{taken}")):
                 pass
 
@@ -343,7 +359,7 @@ class Guarding:
         torch, made = self.torch, self.training.made
         first_late = self.points[step] == "late" and self.points.get(step - 1) != "late"
         if first_late and self.role == "baseline":
-            if os.path.exists(self._path("late.pt")):
+            if os.path.exists(self._path("late.pt")) and not self._own_files:
                 content = self._read("late.pt", of="baseline", after=0)
                 absent = weights.load(torch, made, content) if content is not None else []
                 if absent:
@@ -351,15 +367,15 @@ class Guarding:
             else:
                 self.note("late in training: no weights of a later step were written down")
         if self.role == "baseline":
-            if process.rank(torch) == 0 and not self._light:
+            if not self._light:
                 self._light = weights.total_bytes(torch, made) > LARGEST_BYTES
                 if self._light:
                     self.note(
                         "the weights are too large to be written down: only the first step is compared"
                     )
-            if self.speaks and not self._light:
+            if self._writes and not self._light:
                 weights.save(torch, made, self._path(f"weights-{step}.pt"))
-            elif self.speaks:
+            elif self._writes:
                 weights.write(torch, self._path(f"weights-{step}.pt"), {})
         else:
             content = self._read(f"weights-{step}.pt", of="baseline", after=step - 1)
@@ -376,7 +392,7 @@ class Guarding:
                         f"{len(absent)} trained parameters have no counterpart in the untouched program: "
                         f"{', '.join(absent[:3])}"
                     )
-        torch.manual_seed(POINT_SEED + step)
+        torch.manual_seed(POINT_SEED + step + 1000 * process.rank(torch))
 
     # --- gradients
 
@@ -527,7 +543,7 @@ class Guarding:
                 for key, _, parameter in parameters
                 if parameter.grad is not None
             }
-            if self.speaks:
+            if self._writes:
                 weights.write(torch, self._path(path), content)
         else:
             content = self._read(path, of="baseline", after=self.step)
