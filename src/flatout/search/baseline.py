@@ -119,7 +119,7 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     else:
         outcome = trial.outcome
     _learn_noise(bench, first, outcome)
-    while True:
+    while bench.resident:  # else each of its pairs were fresh processes already
         same_place = [one for one in bench.verdicts.values() if taken_alike(one) or not bench.aligned]
         done = sum(unchanged(one) for one in same_place)
         if done >= AGAIN_PROCESSES or not _affords_again(bench, done + bench.aligned):
