@@ -152,3 +152,16 @@ def test_check() -> None:
         check(interpreter(flags=("-S",)))
     with pytest.raises(AgentDidNotEnter, match=r"3\.8\.1"):
         check(interpreter(version="3.8.1"))
+
+
+def test_only_a_slip_of_a_letter_is_taken_for_another_program(tmp_path: Path) -> None:
+    for name in ("python3.11", "nextest", "nohup"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    found = {}
+    for name in ("nonexist", "pyhton3.11"):
+        with pytest.raises(CommandNotFound) as error:
+            find_program(name, str(tmp_path), {"PATH": str(tmp_path)})
+        found[name] = error.value.hint
+    assert found["nonexist"].startswith("Check the spelling")
+    assert found["pyhton3.11"] == "Did you mean python3.11?"
