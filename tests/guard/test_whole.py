@@ -11,7 +11,7 @@ from flatout.guard.bits import BF16, FP16, FP32, TF32, bits_of_plan, bits_of_pro
 from flatout.guard.whole import Reference, judge_whole, text_of
 from flatout.runners.mock import DISCOVERY
 from flatout.technique import Effect
-from flatout.trial import GuardReport
+from flatout.trial import GuardReport, Outcome, State
 
 from .told import batch, facts, gradients, model, row, update
 
@@ -47,6 +47,8 @@ def test_an_honest_plan_passes_and_its_report_survives_the_ledger() -> None:
     assert report.faults == ()
     assert "agree with FP64 to 130 dB" in text_of(report)
     assert from_plain(GuardReport, to_plain(report)) == report
+    outcome = Outcome(state=State.COMPLETED, guarding=tuple(told("plan")))
+    assert from_plain(Outcome, to_plain(outcome)) == outcome
 
 
 def changed(place: int, event: dict[str, Any]) -> list[dict[str, Any]]:

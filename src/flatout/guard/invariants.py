@@ -253,6 +253,12 @@ def judge_buffers(plan: Told, again: Told) -> list[str]:
     return []
 
 
+def _spread(event: Mapping[str, Any]) -> float:
+    if "most_apart" not in event or number(event["apart"]) == 0.0:
+        return 0.0
+    return (number(event["most_apart"]) - number(event["least_apart"])) / number(event["apart"])
+
+
 def judge_dropout(plan: Told, baseline: Told) -> tuple[list[str], str]:
     """(faults, what was seen): the same model called again and again with the same inputs."""
     ours = {str(event["module"]): event for event in all_of(baseline, "dropout")}
@@ -271,7 +277,9 @@ def judge_dropout(plan: Told, baseline: Told) -> tuple[list[str], str]:
             ], ""
         if number(event["least_apart"]) <= 1e-4 * number(event["apart"]):
             return [f"dropout is frozen in part: two calls of {name} draw the same numbers"], ""
-        allowed = 1.25 if int(event["elements"]) >= 1000 else 3.0
+        # pairs of calls differ among themselves by as much as the estimate is uncertain
+        spread = max(_spread(event), _spread(other))
+        allowed = max(1.25, 1.0 + 2.0 * spread) if int(event["elements"]) >= 1000 else 3.0
         if not wanted / allowed <= mine <= wanted * allowed:
             return [
                 f"dropout has another rate: outputs of {name} for the same inputs vary by {mine:.3g} of "

@@ -92,4 +92,5 @@ class Dropout:
             size=size,
             apart=math.sqrt(sum(one * one for one in apart) / len(apart)),
             least_apart=min(apart),
+            most_apart=max(apart),
         )

@@ -1,0 +1,156 @@
+"""When the guard's own trials are run in a search, and what comes of them; over played programs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from flatout.ledger import Ledger
+from flatout.runners import Request
+from flatout.runners.mock import MockProgram, MockRunner, MockSession, MockTechnique
+from flatout.search.options import SearchOptions
+from flatout.trial import Outcome, State
+from guard.told import facts, gradients, model, row, update
+
+from .played import play
+
+Events = list[dict[str, Any]]
+
+
+class GuardedSession(MockSession):
+    """A played process that tells what its part in the guard would see."""
+
+    def _outcome(self, state: State, reason: str, error: str = "") -> Outcome:
+        outcome = super()._outcome(state, reason, error)
+        guard = self._request.guard
+        runner = self._runner
+        assert isinstance(runner, GuardedRunner)
+        if guard is None or not self._steps:
+            return outcome
+        if guard.role == "truth" and guard.precision in runner.no_truth:
+            return replace(outcome, state=State.FAILED, reason="no such operator", guarding=())
+        of = "baseline" if guard.role in ("baseline", "truth") else guard.role
+        events = [gradients(of, [row()], step) for step in (1, 2, 5, 6, 8, 9)]
+        events += [facts(1), facts(2), model(), update(1), update(2)]
+        if guard.role == "plan":
+            events = runner.plant(self._request, events)
+        return replace(outcome, guarding=tuple(events))
+
+
+class GuardedRunner(MockRunner):
+    """``plant`` changes what the trials of a plan tell."""
+
+    guards = True
+
+    def __init__(
+        self,
+        program: MockProgram,
+        plant: Callable[[Request, Events], Events] = lambda _, events: events,
+        no_truth: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(program)
+        self.plant = plant
+        self.no_truth = no_truth
+
+    def start(self, request: Request, tell: Callable[[str], None] = lambda _: None) -> MockSession:
+        self.requests.append(request)
+        session = GuardedSession(self, request)
+        self.live.append(session)
+        return session
+
+    @property
+    def guarded(self) -> list[str]:
+        return [request.key for request in self.requests if request.guard is not None]
+
+
+PROGRAM = MockProgram(
+    techniques={
+        "good": MockTechnique(factor=0.6, gradients_db=80.0),
+        "sly": MockTechnique(factor=0.5, gradients_db=80.0),
+    }
+)
+REFERENCE = ["guard:baseline", "guard:truth", "guard:again"]
+
+
+def sly_loses_an_update(request: Request, events: Events) -> Events:
+    """Nothing that the first step's gradients or the losses show."""
+    if "sly" not in request.plan.names:
+        return events
+    return [*events[:-1], update(2, own_size=0.0, apart=1e-3, moved=False)]
+
+
+def test_what_only_the_guards_own_trials_see_is_refused(tmp_path: Path) -> None:
+    runner = GuardedRunner(PROGRAM, sly_loses_an_update)
+    report = play(tmp_path, PROGRAM, runner=runner)
+    assert report.plan.names == ("good",)
+    sly = next(one for one in report.techniques if one.name == "sly")
+    assert "layer.weight does not move" in sly.reason
+    assert runner.guarded[:3] == REFERENCE
+    assert set(runner.guarded[3:]) == {"guard:sly", "guard:good"}
+    with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+        events = ledger.events(1, "guarded")
+        verdicts = ledger.verdicts(1)
+    assert {event.data["plan"] for event in events} == {"good", "sly"}
+    assert all(event.data["seconds"] > 0 for event in events)
+    seen = verdicts["final:good"].guard_report
+    assert seen is not None
+    assert seen.complete
+    assert seen.truth == "FP64"
+
+
+def test_every_plan_that_is_accepted_is_guarded_once(tmp_path: Path) -> None:
+    runner = GuardedRunner(PROGRAM)
+    report = play(tmp_path, PROGRAM, runner=runner)
+    assert set(report.plan.names) == {"good", "sly"}
+    assert len(runner.guarded) == len(set(runner.guarded))
+    assert f"guard:{report.plan.key}" in runner.guarded
+
+
+def test_a_search_that_goes_on_asks_the_ledger(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    first = GuardedRunner(PROGRAM)
+
+    def after_the_guard(what: str, session: MockSession) -> None:
+        if len(first.guarded) >= 5:
+            raise Killed
+
+    first.before = after_the_guard
+    with contextlib.suppress(Killed):
+        play(tmp_path, PROGRAM, runner=first)
+    second = GuardedRunner(PROGRAM)
+    report = play(tmp_path, PROGRAM, runner=second)
+    assert set(report.plan.names) == {"good", "sly"}
+    assert not set(second.guarded) & set(REFERENCE)
+
+
+def test_a_truth_that_fails_in_float64_is_made_in_float32(tmp_path: Path) -> None:
+    runner = GuardedRunner(PROGRAM, no_truth=("float64",))
+    report = play(tmp_path, PROGRAM, runner=runner)
+    assert "guard:truth32" in runner.guarded
+    assert report.guard is not None
+    assert report.guard.truth == "FP32 without TF32 and autocast"
+
+
+def test_where_there_is_no_truth_it_is_said(tmp_path: Path) -> None:
+    runner = GuardedRunner(PROGRAM, no_truth=("float64", "float32"))
+    report = play(tmp_path, PROGRAM, runner=runner)
+    assert report.guard is not None
+    assert any("there is no truth to compare with" in one for one in report.guard.unchecked)
+
+
+def test_a_budget_that_does_not_allow_it_is_said(tmp_path: Path) -> None:
+    slow = replace(PROGRAM, start_seconds=60.0)
+    runner = GuardedRunner(slow)
+    report = play(
+        tmp_path, slow, runner=runner, options=SearchOptions(budget_seconds=260.0, only=("good",))
+    )
+    assert report.plan.names == ("good",)
+    assert report.guard is None or not report.guard.complete
+    assert "could not judge it: " in report.guard_note
+    assert "the guard's own trials need about" in report.guard_note
+    assert runner.guarded == []
