@@ -165,6 +165,7 @@ def line_of(report: Any) -> dict[str, Any]:
             if v.plan_a != v.plan_b and v.smallest_effect is not None
         ),
         "process_pairs": sum(len(v.process_pairs) for v in report.verdicts),
+        "left_out": sum(len(v.left_out) for v in report.verdicts),
         "seconds": report.elapsed_seconds,
     }
 

@@ -372,8 +372,10 @@ def _learn_spread(bench: Bench) -> None:
     count = sum(one.freedom for one in known)
     if count:
         bench.process_noise = typical_shift(mixture_of(known))
-        bench.say(
-            f"processes of one plan are taken to differ by about {bench.process_noise:.1%} "
-            f"({count + 1} compared)",
-            milestone=True,
+        noise = math.sqrt(sum(one.freedom * one.within for one in known) / count)
+        text = (
+            f"how far processes of one plan differ is hidden by the noise of their turns, {noise:.1%}"
+            if noise > 2.0 * bench.process_noise
+            else f"processes of one plan are taken to differ by about {bench.process_noise:.1%}"
         )
+        bench.say(f"{text} ({count + 1} compared)", milestone=True)
