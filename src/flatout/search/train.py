@@ -45,6 +45,8 @@ DEAR_START_SECONDS = 15.0
 """Beyond the untouched program's start: compiling."""
 LUCK = 0.2
 """Gain beyond what the luckiest of some processes would show of itself."""
+CLOSE = 0.8
+"""Of the gain alone of the one that was preferred: from there on an alternative is tried in its place."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -354,14 +356,31 @@ def _climb_all(bench: Bench, climb: Climb, choices: list[Choice], set_aside: lis
     if climb.best.plan:
         for choice in set_aside:
             _try_again(bench, climb, choice)
+    for choice in choices:
+        if choice.name not in climb.decided and _close_rival(bench, climb, choice):
+            _try_again(bench, climb, choice, in_place=True)
 
 
-def _try_again(bench: Bench, climb: Climb, choice: Choice) -> None:
-    """One that lost, on the plan that has grown since, where that costs a small part of the budget."""
+def _close_rival(bench: Bench, climb: Climb, choice: Choice) -> bool:
+    """Whether a candidate was passed over for one that was little faster alone: what is in the plan beside
+    them may well decide otherwise."""
+    mine = climb.screened.get(choice.name)
+    if mine is None or mine.ratio is None or _rival(bench, climb, choice) is None:
+        return False
+    for other in climb.best.plan.names:
+        theirs = climb.screened.get(other)
+        if conflict(bench.technique(choice.name), bench.technique(other)) is not None:
+            return theirs is None or theirs.ratio is None or mine.ratio >= CLOSE * theirs.ratio
+    return False
+
+
+def _try_again(bench: Bench, climb: Climb, choice: Choice, *, in_place: bool = False) -> None:
+    """One that lost, on the plan that has grown since, where that costs a small part of the budget.
+    ``in_place``: of what excludes it."""
     seconds = climb.candidate_seconds(bench.with_choice(climb.best.plan, choice), None)
     if (
         seconds <= bench.options.figures.retry_share * bench.options.budget_seconds
-        and _rival(bench, climb, choice) is None
+        and (in_place or _rival(bench, climb, choice) is None)
         and _cannot_gain(bench, climb, choice) is None
     ):
         bench.say(f"{choice.name} once more, on top of {climb.best.plan.key}")
