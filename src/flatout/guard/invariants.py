@@ -35,8 +35,9 @@ def same_print(mine: Print, other: Print, tolerance: float) -> bool:
     return True
 
 
-def differing_data(baseline: Told, again: Told) -> dict[int, str]:
-    """Steps at which two unchanged runs are given different data: nothing can be compared there."""
+def differing_data(baseline: Told, again: Told, truth: Told = ()) -> dict[int, str]:
+    """Steps at which two unchanged runs are given different data, or the truth other data than the
+    program (an agent's own play, say): nothing can be compared there."""
     ours, theirs = facts(baseline), facts(again)
     found = {}
     for step in sorted(ours.keys() & theirs.keys()):
@@ -44,6 +45,11 @@ def differing_data(baseline: Told, again: Told) -> dict[int, str]:
             a, b = ours[step][kind], theirs[step][kind]
             if len(a) != len(b) or not all(same_print(x, y, 0.05) for x, y in zip(a, b, strict=True)):
                 found[step] = "two unchanged runs are given different data"
+    exact = facts(truth)
+    for step in sorted(ours.keys() & exact.keys() - found.keys()):
+        a, b = ours[step]["inputs"], exact[step]["inputs"]
+        if len(a) != len(b) or not all(same_print(x, y, 0.05) for x, y in zip(a, b, strict=True)):
+            found[step] = "its data depend on the program's own numbers, and differ in more exact ones"
     return found
 
 
@@ -161,8 +167,8 @@ def _data(
         if not seen or not wanted:
             continue
         if len(seen) != len(wanted):
-            if mine == "targets":
-                continue  # a loss inside a compiled graph is not seen
+            if mine != "inputs":
+                continue  # what is inside a compiled graph is not seen
             return [f"the models are given {len(seen)} inputs, untouched {len(wanted)}, in step {step}"]
         for place, (x, y) in enumerate(zip(seen, wanted, strict=True)):
             if list(x[0]) != list(y[0]):
@@ -187,15 +193,12 @@ def _is_data(
     kind: str,
 ) -> bool:
     """It does not depend on the model's own numbers: it is the same in a second run and in the truth."""
-    if wanted[1] == "whole":
-        return True
+    whole = wanted[1] == "whole"
     for other in (again, truth):
-        if other is None:
-            continue
-        rows = other[kind]
-        if place >= len(rows) or not same_print(rows[place], wanted, SAME):
+        rows = other[kind] if other is not None else ()
+        if rows and (place >= len(rows) or not same_print(rows[place], wanted, SAME)):
             return False
-    return truth is not None
+    return whole or truth is not None
 
 
 def _shape(one: Print) -> str:

@@ -76,7 +76,7 @@ def judge_whole(
         exact=exact,
         float64=reference.precision == "float64",
     )
-    skipped = differing_data(reference.baseline, reference.again)
+    skipped = differing_data(reference.baseline, reference.again, reference.truth)
     found = judge_looks(
         looks(plan, "plan"),
         looks(reference.truth, "baseline"),

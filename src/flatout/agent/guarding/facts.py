@@ -70,6 +70,7 @@ class Facts:
     def __init__(self, guarding: Any) -> None:
         self.guarding = guarding
         self.torch = guarding.torch
+        self._noting = False
         self.clear()
 
     def clear(self) -> None:
@@ -99,9 +100,14 @@ class Facts:
 
         @functools.wraps(original)
         def loss(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A002
-            if not is_compiling():
-                note(target)
-            return original(input, target, *args, **kwargs)
+            if is_compiling() or self._noting:
+                return original(input, target, *args, **kwargs)
+            note(target)
+            self._noting = True  # a function mode calls it once more, with what it has cast
+            try:
+                return original(input, target, *args, **kwargs)
+            finally:
+                self._noting = False
 
         return loss
 
