@@ -107,8 +107,8 @@ def no_steps(seen: Seen, how: str) -> Ending:
         text = (
             f"{how} without one training step: torch was imported, but no optimiser step and no backward "
             "was seen. Is this the command that trains? Perhaps an option such as --do_train is missing. "
-            "(A loop without an optimiser object that takes its gradients from torch.autograd.grad, or works "
-            "them out itself, shows no step)"
+            "(A loop without an optimiser object that takes its gradients from torch.autograd.grad, or "
+            "works them out itself, shows no step)"
         )
         return _with_stderr(seen, "NeverStepped", text)
     if seen.without_agent:
