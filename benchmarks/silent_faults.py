@@ -10,8 +10,8 @@ CUDA graph replayed without its new batch, and torch.compile itself over shared 
 the installed torch has that fault (pytorch#193061; the line says so where it has not).
 
 One JSON line a fault: ``refused``, ``reason``, ``right`` (refused for the true reason), ``emulated``,
-``known_limit`` (why it is too small to be told at real size), ``seconds``. The last line sums up. Exit code 1
-when one is not right, known limits apart.
+``known_limit`` (why it is too small to be told at real size), ``seconds``. The last line sums up. Exit
+code 1 when one is not right, known limits apart.
 """
 
 from __future__ import annotations

@@ -144,3 +144,10 @@ def test_gradients_smaller_than_their_rounding_are_not_judged() -> None:
     assert found.faults == []
     assert "beside their own rounding they are nil" in found.unknown[0]
     assert "not finite" in judge([row(db=-300.0, finite=False, slope=None)], BF16, own_db=56.0).faults[0]
+
+
+def test_an_underflow_is_seen_however_few_bits_a_plan_keeps() -> None:
+    """Late in training, in FP16 without a scale; not where the untouched program's own is but rounding."""
+    for late in (noisy(1.0, nil=0.4), row(db=0.0, rms=0.0)):
+        assert "it underflows" in judge([late], BF16, own_db=56.0).faults[0]
+        assert judge([late], BF16, own_db=10.0).faults == []

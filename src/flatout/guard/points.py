@@ -26,6 +26,8 @@ WORST_MARGIN_DB = 15.0
 """One parameter may lie this much below what its bits let expect."""
 LEAST_NEEDED_DB = -10.0
 """Where less would have to do, a plan's error may be three times the gradient, and nothing is shown."""
+LEAST_OWN_DB = 20.0
+"""Of the untouched program with the truth: its gradients are then more than rounding."""
 LEAST_WORST_DB = 3.0
 """No single parameter of a plan with fewer bits is asked for more by its class alone: 3 dB is a gradient
 whose error is 0.7 of its size."""
@@ -106,10 +108,13 @@ def _judge(
     elif floor is not None and apart is not None and apart < needed:
         unknown.append(f"{where}: two unchanged runs agree with the truth to {apart:.0f} dB only")
     elif needed < LEAST_NEEDED_DB and not (look.lost or look.gained or look.shapes or _infinite(look)):
-        unknown.append(
-            f"{where}: gradients cannot be judged: beside their own rounding they are nil (the untouched "
-            f"program agrees with the truth to {own_overall:.0f} dB)"
-        )
+        if not look.equal and own_overall is not None and own_overall >= LEAST_OWN_DB:
+            faults += _underflow(where, judged, own)  # however few bits a plan keeps
+        if not faults:
+            unknown.append(
+                f"{where}: gradients cannot be judged: beside their own rounding they are nil (the "
+                f"untouched program agrees with the truth to {own_overall:.0f} dB)"
+            )
     elif look.lost or look.gained or look.shapes:
         faults.append(_presence(where, look))
     elif not look.equal:
@@ -220,22 +225,14 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     bad = _infinite(look)
     if bad:
         return [f"{where}: the gradient of {_names(bad)} is not finite"]
-    gone = [row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0]
-    if gone:
-        return [f"{where}: the gradient of {_names(gone)} is nil, and is not in truth"]
+    underflow = _underflow(where, judged, own)
+    if any(row.rms == 0.0 and _own_rms(row, own) > 0.0 for row in judged):
+        return underflow
     faults = []
     scale = _scale_fault(judged, own, expected)
     if scale:
         faults.append(f"{where}: {scale}")
-    nil = [
-        row for row in judged if row.elements >= LEAST_ELEMENTS and row.nil > _own_nil(row, own) + NIL_SHARE
-    ]
-    if nil:
-        most = max(nil, key=lambda row: row.nil)
-        faults.append(
-            f"{where}: {most.nil:.0%} of the gradient of {most.name} is nil where the truth is not "
-            f"({_own_nil(most, own):.0%} in the untouched program): it underflows"
-        )
+    faults += underflow
     if overall is not None and overall < needed:
         worst = min(judged, key=lambda row: row.db)
         faults.append(
@@ -248,6 +245,23 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     if loss:
         faults.append(f"{where}: {loss}")
     return faults
+
+
+def _underflow(where: str, judged: Sequence[Row], own: Look | None) -> list[str]:
+    """Gradients that are nil and are not in truth: all of a parameter's, or some of its elements."""
+    gone = [row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0]
+    if gone:
+        return [f"{where}: the gradient of {_names(gone)} is nil, and is not in truth: it underflows"]
+    nil = [
+        row for row in judged if row.elements >= LEAST_ELEMENTS and row.nil > _own_nil(row, own) + NIL_SHARE
+    ]
+    if not nil:
+        return []
+    most = max(nil, key=lambda row: row.nil)
+    return [
+        f"{where}: {most.nil:.0%} of the gradient of {most.name} is nil where the truth is not "
+        f"({_own_nil(most, own):.0%} in the untouched program): it underflows"
+    ]
 
 
 def _infinite(look: Look) -> list[str]:

@@ -9,7 +9,7 @@ from torch import nn
 
 SIZES = {
     # numbers in, numbers out, rows
-    "small": (8, 64, 64),
+    "small": (8, 256, 64),
     "real": (64, 512, 256),
     "large": (512, 4096, 2048),
 }
