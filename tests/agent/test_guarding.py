@@ -44,8 +44,9 @@ class Guarded:
         return Driven(self.folder / name, self.command, seed=5, **spec)
 
     def trial(self, role: str, name: str = "", steps: int = STEPS, **spec: Any) -> list[dict[str, Any]]:
-        guard = {"role": role, "folder": str(self.guard), "points": POINTS, "updates": [1, 2]}
         off = role != "random"
+        points = POINTS if off else {}
+        guard = {"role": role, "folder": str(self.guard), "points": points, "updates": [1, 2]}
         with self._driven(name or role, guard=guard, randomness_off=off, **self.known, **spec) as driven:
             driven.advance(steps)
             driven.stop()
