@@ -169,7 +169,9 @@ def main() -> int:
         missed=[seed for seed, one in zip(seeds, done, strict=True) if not one["held"]][:20],
         seconds=time.monotonic() - began,
     )
-    good = held >= max(LEAST_HELD, arguments.level) and widths[len(widths) // 2] <= WIDEST
+    # what the level allows in so few searches, three standard errors
+    chance = 3.0 * math.sqrt(arguments.level * (1.0 - arguments.level) / len(done))
+    good = held >= max(LEAST_HELD, arguments.level - chance) and widths[len(widths) // 2] <= WIDEST
     return 0 if good else 1
 
 

@@ -27,6 +27,8 @@ class Block:
     losses: tuple[tuple[int, float], ...] = ()
     """(step, loss) of every backward."""
     loader_wait_seconds: float = 0.0
+    loader_start_seconds: float = 0.0
+    """Of those, for the first batch of an epoch: workers that start."""
     agent_seconds: float = 0.0
     wall_seconds: float = 0.0
     steps: int = 0

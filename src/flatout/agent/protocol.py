@@ -50,8 +50,8 @@ EVENTS = {
     "block": "at each hold, and at the end: first_step, step_seconds (one per step; null for a step "
     "whose time means nothing, such as the first after a hold), losses ([step, value], one per backward; "
     "a value that is not finite is the string 'nan', 'inf' or '-inf'), "
-    "loader_wait_seconds (total inside), agent_seconds (total inside), peak_bytes, wall_seconds, "
-    "recompiles, graph_breaks",
+    "loader_wait_seconds (total inside), loader_start_seconds (of those, for the first batch of an epoch), "
+    "agent_seconds (total inside), peak_bytes, wall_seconds, recompiles, graph_breaks",
     "applied": "technique, detail: what was changed, once per technique",
     "refused": "technique, reason: it cannot act in this program; the trial ends",
     "active": "technique, active (bool), evidence (dict): once, after the first steps or at the end",

@@ -94,13 +94,17 @@ class Block:
         self.lost_losses = 0
         self.agent_ns = 0
         self.wait_seconds = 0.0
+        self.start_wait_seconds = 0.0
+        """Of that, for the first batch of an epoch: workers that start."""
         self.pending_wait = 0.0
         self.batches = 0
         self.wall_start = time.perf_counter()
 
-    def add_wait(self, seconds: float) -> None:
+    def add_wait(self, seconds: float, *, first: bool = False) -> None:
         self.pending_wait += seconds
         self.wait_seconds += seconds
+        if first:
+            self.start_wait_seconds += seconds
         self.batches += 1
 
     def end_step(self) -> None:
@@ -154,6 +158,7 @@ class Block:
             "step_seconds": seconds,
             "losses": self.read_losses,
             "loader_wait_seconds": self.wait_seconds,
+            "loader_start_seconds": self.start_wait_seconds,
             "agent_seconds": self.agent_ns / 1e9,
             "peak_bytes": _peak_bytes(torch),
             "wall_seconds": wall,

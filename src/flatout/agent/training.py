@@ -79,6 +79,8 @@ class Training:
         self._inner_steps = 0
         self.loaders: dict[int, dict[str, Any]] = {}
         self._iterators: Any = weakref.WeakKeyDictionary()
+        self._begun: Any = weakref.WeakSet()
+        """Loaders' iterators that have given their first batch."""
         self._acted_on: Any = weakref.WeakSet()
         self._scaled: list[tuple[Any, Any, Any]] = []
         self._window: list[tuple[Any, float]] = []
@@ -325,7 +327,10 @@ class Training:
     def loader_waited(self, iterator: Any, seconds: float) -> None:
         if not self.torch.is_grad_enabled():
             return  # an evaluation's loader
-        self.block.add_wait(seconds)
+        first = iterator not in self._begun
+        if first:
+            self._begun.add(iterator)
+        self.block.add_wait(seconds, first=first)
         known = self._iterators.get(iterator)
         if known is not None and id(known) not in self.loaders:
             self.loaders[id(known)] = known

@@ -94,7 +94,7 @@ class Ranks:
         """Steps ``first`` to ``last``, counted from 1, all ranks' slowest taken for each."""
         slowest: dict[int, float | None] = {}
         losses: list[tuple[int, float]] = []
-        waits, agents, walls = [], [], []
+        waits, starts, agents, walls = [], [], [], []
         for rank, log in sorted(self.logs.items()):
             blocks = [b for b in log.of("block") if b["first_step"] <= last and _last_step(b) >= first]
             for block in blocks:
@@ -111,6 +111,7 @@ class Ranks:
                         if first <= step <= last
                     ]
             waits.append(sum(float(block["loader_wait_seconds"]) for block in blocks))
+            starts.append(sum(float(block.get("loader_start_seconds", 0.0)) for block in blocks))
             agents.append(sum(float(block["agent_seconds"]) for block in blocks))
             walls.append(sum(float(block["wall_seconds"]) for block in blocks))
         counted = tuple(value for _, value in sorted(slowest.items()) if value is not None)
@@ -119,6 +120,7 @@ class Ranks:
             step_seconds=counted,
             losses=tuple(losses),
             loader_wait_seconds=max(waits, default=0.0),
+            loader_start_seconds=max(starts, default=0.0),
             agent_seconds=max(agents, default=0.0),
             wall_seconds=max(walls, default=0.0),
             steps=max(0, last - first + 1),

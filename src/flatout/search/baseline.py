@@ -10,7 +10,7 @@ from flatout import errors
 from flatout.codec import from_plain, to_plain
 from flatout.errors import FlatoutError
 from flatout.guard.gradients import agreement_text, own_agreement_db
-from flatout.pace import pace, pace_of, waits
+from flatout.pace import pace_of, wait_of, waits
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
@@ -200,7 +200,7 @@ def _watch(bench: Bench, process: Process) -> Outcome:
         discovery=outcome.discovery or bench.discovery,
         step_seconds=counted,
         losses=outcome.losses or tuple(process.losses),
-        loader_wait_seconds_per_step=block.loader_wait_seconds / max(1, block.steps),
+        loader_wait_seconds_per_step=wait_of(block),
     )
     outcome = with_attention(outcome)
     if not process.settled:
@@ -230,7 +230,7 @@ def _short_program(bench: Bench, outcome: Outcome) -> Outcome:
         warm_up(bench, process)
         block = process.advance(max(LEAST_COUNTED_STEPS + 1, (outcome.steps - process.steps) // 2))
         counted = block.step_seconds
-        wait = block.loader_wait_seconds / max(1, block.steps)
+        wait = wait_of(block)
         profile = process.profile() if process.steps + 2 <= outcome.steps else None
         shown = process.peek()
     except SessionEnded as end:
@@ -285,9 +285,7 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
         bench.correlation = autocorrelation_time(outcome.step_seconds[-2000:])
     size = max(1, min(len(outcome.step_seconds) // 4, math.ceil(0.5 / bench.baseline_step_seconds)))
     times = outcome.step_seconds
-    bench.block_medians = [
-        pace(times[i : i + size], waiting=bench.waiting) for i in range(0, len(times) - size + 1, size)
-    ]
+    bench.block_medians = [bench.pace(times[i : i + size]) for i in range(0, len(times) - size + 1, size)]
     if any("never came to rest" in note for note in outcome.notes):
         _align(bench, "its step times never come to rest")
     for _ in bench.ledger.events(bench.search, "aligned"):

@@ -17,7 +17,7 @@ from flatout.codec import to_plain
 from flatout.errors import FlatoutError
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
-from flatout.pace import pace
+from flatout.pace import pace, wait_of
 from flatout.plan import Choice, Plan
 from flatout.room import gpu_room_bytes, host_room_bytes
 from flatout.runners import GuardTrial, Request, Runner, Session, SessionEnded
@@ -271,7 +271,13 @@ class Bench:
 
     def pace(self, times: Sequence[float]) -> float:
         """Seconds of one step, from counted ones."""
-        return pace(times, waiting=self.waiting)
+        assert self.baseline is not None
+        wait = self.baseline.loader_wait_seconds_per_step if self.waiting else None
+        return pace(times, wait_seconds=wait)
+
+    def pace_of(self, block: Block) -> float:
+        """Seconds of one step in a turn."""
+        return pace(block.step_seconds, wait_seconds=wait_of(block) if self.waiting else None)
 
     def start_seconds(self, plan: Plan) -> float:
         """Estimate of a process's time until it is warm."""

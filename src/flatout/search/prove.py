@@ -281,7 +281,7 @@ class _Comparison:
         )
 
         def measure(seat: Seat) -> float:
-            return bench.pace(seat.block(steps, self.key, settle).step_seconds)
+            return bench.pace_of(seat.block(steps, self.key, settle))
 
         def fresh() -> None:
             nonlocal steps, settle
@@ -321,7 +321,7 @@ class _Comparison:
             seat.warm()
             step = seat.step_seconds()
             steps = steps_of_block(bench, step, step)
-            medians = [bench.pace(seat.block(steps, self.key).step_seconds) for _ in range(APART_BLOCKS)]
+            medians = [bench.pace_of(seat.block(steps, self.key)) for _ in range(APART_BLOCKS)]
             seat.close()
             return median(medians)
 

@@ -50,7 +50,8 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         steps = max(least, min(2000, math.ceil(SCREEN_SECONDS / max(step, 1e-6)))) + 1
         if bench.program_steps is not None:
             steps = max(3, min(steps, bench.program_steps - process.steps))
-        times = seat.block(steps, key).step_seconds
+        block = seat.block(steps, key)
+        times = block.step_seconds
         assert seat.process is not None
         process = seat.process
         outcome = process.peek()
@@ -62,7 +63,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         outcome, state=State.COMPLETED, step_seconds=times, losses=outcome.losses or tuple(process.losses)
     )
     _learn_start(bench, choice, outcome)
-    ratio = bench.baseline_step_seconds / bench.pace(times)
+    ratio = bench.baseline_step_seconds / bench.pace_of(block)
     fault = fault_of(bench, plan, outcome, warm_recompiles=process.recompiles_warm) or guard_fault(
         bench, process, outcome
     )
