@@ -71,7 +71,7 @@ NEAR_PAIRS = 8
 """Pairs of turns after which most comparisons are decided."""
 LONE_EVIDENCE = 2
 """Differences between unchanged processes below which what they say about tau may be mere luck."""
-LONE_GAIN = math.log(1.5)
+LONE_GAIN = math.log(1.8)
 """With so little evidence, one pair of processes proves nothing smaller than this."""
 _NO_WEIGHT = 1e-12
 _TAUS = tuple(10 ** (-4.5 + 0.11 * index) for index in range(46))
