@@ -144,7 +144,8 @@ def test_where_there_is_no_truth_it_is_said(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_does_not_allow_it_is_said(tmp_path: Path) -> None:
-    slow = replace(PROGRAM, start_seconds=60.0)
+    # so large a gain that one pair of processes is enough
+    slow = replace(PROGRAM, start_seconds=60.0, techniques={"good": MockTechnique(factor=0.4)})
     runner = GuardedRunner(slow)
     report = play(
         tmp_path, slow, runner=runner, options=SearchOptions(budget_seconds=260.0, only=("good",))

@@ -47,6 +47,8 @@ LUCK = 0.2
 """Gain beyond what the luckiest of some processes would show of itself."""
 CLOSE = 0.8
 """Of the gain alone of the one that was preferred: from there on an alternative is tried in its place."""
+DEAR_LAST_ROOM = 2.0
+"""Times what the candidates are expected to take: guard and fresh processes may take as much again."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -276,7 +278,7 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
             set_aside.append(choice)
     going_on.sort(key=lambda choice: -expected_gain(bench, choice.name, climb.screened.get(choice.name)))
     needed = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in going_on)
-    if needed <= bench.left() - climb.final_seconds():
+    if DEAR_LAST_ROOM * needed <= bench.left() - climb.final_seconds():
         # what is dear to start goes last: every plan with it pays its start again. Not where time is
         # short: then what may gain most comes first
         going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
