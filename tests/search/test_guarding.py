@@ -8,11 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flatout.ledger import Ledger
 from flatout.runners import Request
 from flatout.runners.mock import MockProgram, MockRunner, MockSession, MockTechnique
+from flatout.search import judge
 from flatout.search.options import SearchOptions
-from flatout.trial import Outcome, State
+from flatout.trial import GuardReport, Outcome, State
 from guard.told import facts, gradients, model, row, update
 
 from .played import play
@@ -155,3 +158,33 @@ def test_a_budget_that_does_not_allow_it_is_said(tmp_path: Path) -> None:
     assert "could not judge it: " in report.guard_note
     assert "the guard's own trials need about" in report.guard_note
     assert runner.guarded == []
+
+
+def without_time_in_the_climb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The climb's own look at the guard has no time; the last proof's has."""
+    unchecked = GuardReport(passed=None, unchecked=("the budget has no time for them",))
+    monkeypatch.setattr(judge, "guard_plan", lambda *_, **__: unchecked)
+
+
+def test_a_plan_first_guarded_before_the_last_proof_is_judged_by_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_time_in_the_climb(monkeypatch)
+    report = play(tmp_path, PROGRAM, runner=GuardedRunner(PROGRAM), options=SearchOptions(only=("good",)))
+    assert report.plan.names == ("good",)
+    assert report.guard is not None
+    assert report.guard.passed
+    assert "could not judge" not in report.guard_note
+    assert "cannot judge" not in report.conclusion
+
+
+def test_a_plan_refused_before_the_last_proof_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_time_in_the_climb(monkeypatch)
+    runner = GuardedRunner(PROGRAM, sly_loses_an_update)
+    report = play(tmp_path, PROGRAM, runner=runner, options=SearchOptions(only=("sly",)))
+    assert not report.plan
+    sly = next(one for one in report.techniques if one.name == "sly")
+    assert sly.standing == "refused"
+    assert "layer.weight does not move" in sly.reason

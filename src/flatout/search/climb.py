@@ -61,6 +61,8 @@ class Climb:
         self.last_accepted: str | None = None
         self.guard_note = ""
         """What the guard saw of the best plan so far."""
+        self.guard_whole = False
+        """That came from the guard's own trials."""
 
     # budget
 
@@ -251,6 +253,7 @@ class Climb:
         self.best = seat
         self.last_accepted = choice.name
         self.guard_note = verdict.guard_note
+        self.guard_whole = verdict.guard_report is not None and bool(verdict.guard_report.passed)
         bench.best = seat.plan
         bench.best_ratio = (bench.best_ratio or 1.0) * verdict.ratio
         assert bench.discovery is not None

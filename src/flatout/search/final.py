@@ -36,6 +36,9 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
         verdict = _refused(bench, climb, key, report) or _measure(bench, climb, key, alpha)
         if verdict is None:
             return None
+        if report is not None and report.passed and not climb.guard_whole:
+            # the climb had no time for it: what it noted then is no longer so
+            verdict = replace(verdict, guard_note=text_of(report))
         verdict = bench.add_verdict(replace(verdict, guard_report=report))
     matters = 1.0 + bench.options.gain_that_matters
     if verdict.call is Call.UNKNOWN or verdict.ratio is None:
@@ -49,9 +52,7 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
         bench.say(f"{plan.key}: {times(verdict.ratio)} of the untouched program, proved", milestone=True)
         return verdict
     bench.note("accepted", {"plan": to_plain(Plan()), "verdict": key, "by_hand": {}})
-    assert verdict.low is not None
-    assert verdict.high is not None
-    why = verdict.guard or bounded(verdict.ratio, verdict.low, verdict.high)
+    why = verdict.guard or _numbers(verdict)
     for choice in plan.choices:
         note_decision(
             bench,
@@ -65,6 +66,13 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     bench.best = climb.baseline.plan
     bench.best_ratio = None
     return verdict
+
+
+def _numbers(verdict: Verdict) -> str:
+    assert verdict.ratio is not None
+    assert verdict.low is not None
+    assert verdict.high is not None
+    return bounded(verdict.ratio, verdict.low, verdict.high)
 
 
 def _refused(bench: Bench, climb: Climb, key: str, report: GuardReport | None) -> Verdict | None:

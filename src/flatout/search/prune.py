@@ -55,6 +55,7 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
     climb.best.close()
     climb.best = seat
     climb.guard_note = verdict.guard_note
+    climb.guard_whole = verdict.guard_report is not None and bool(verdict.guard_report.passed)
     bench.best, bench.best_ratio = less, verdict.ratio
     assert bench.discovery is not None
     lines = {name: bench.technique(name).by_hand(less, bench.discovery) for name in less.names}
