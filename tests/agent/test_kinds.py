@@ -37,6 +37,7 @@ CASES = {
     "gan.py": ("optimizer", 1, 3.0, ["Sequential", "Sequential"]),
     "super_step.py": ("optimizer", 0, 1.0, ["Sequential"]),
     "scaler_clip.py": ("optimizer", 0, 1.0, ["Sequential"]),
+    "scaler_off.py": ("optimizer", 0, 1.0, ["Sequential"]),
     "no_optimizer.py": ("backward", None, 1.0, ["GRU", "Linear"]),
     "direct_forward.py": ("optimizer", 0, 1.0, ["Net"]),
 }
@@ -58,6 +59,13 @@ def test_steps_losses_and_units_are_found_and_nothing_changes(name: str, tmp_pat
     assert [step for step, _ in driven.losses()] == [
         1 + place // round(backwards) for place in range(len(printed))
     ]
+
+
+@pytest.mark.parametrize(("name", "used"), [("scaler_clip.py", True), ("scaler_off.py", False)])
+def test_a_scaler_that_is_off_is_none(name: str, used: bool, tmp_path: Path) -> None:
+    with Driven(tmp_path, program(name, "--steps", "9")) as driven:
+        assert driven.run_to_end() == 0
+    assert driven.of("discovered")[0]["grad_scaler"] is used
 
 
 @pytest.mark.parametrize(

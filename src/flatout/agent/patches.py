@@ -90,7 +90,8 @@ def _patch_scaler(guest: Any, torch: Any, training: Any) -> None:
 
     @functools.wraps(step)
     def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if guest.inert or guest.in_act:
+        # a scaler that is off only passes the call on
+        if guest.inert or guest.in_act or not self.is_enabled():
             return step(self, optimizer, *args, **kwargs)
         training.scaler_step_begins(self, optimizer)
         try:
@@ -104,7 +105,7 @@ def _patch_scaler(guest: Any, torch: Any, training: Any) -> None:
     @functools.wraps(scale)
     def scaler_scale(self: Any, outputs: Any) -> Any:
         result = scale(self, outputs)
-        if not guest.inert:
+        if not guest.inert and self.is_enabled():
             training.scaled(self, outputs, result)
         return result
 

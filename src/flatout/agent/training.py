@@ -212,7 +212,7 @@ class Training:
     @_hook
     def scaler_step_begins(self, scaler: Any, optimizer: Any) -> None:
         self.scaler_depth += 1
-        self.scaler_used = self.scaler_used or bool(scaler.is_enabled())
+        self.scaler_used = True
         self._inner_steps = 0
         if self.claim():
             self._meet(optimizer)
@@ -246,7 +246,7 @@ class Training:
 
     @_hook
     def scaled(self, scaler: Any, loss: Any, scaled_loss: Any) -> None:
-        if scaler.is_enabled() and hasattr(loss, "grad_fn") and hasattr(scaled_loss, "grad_fn"):
+        if hasattr(loss, "grad_fn") and hasattr(scaled_loss, "grad_fn"):
             self._scaled = [*self._scaled[-3:], (weakref.ref(scaled_loss), loss.detach(), scaler)]
 
     def _unscaled(self, loss: Any) -> Any:
