@@ -109,7 +109,7 @@ def lock_now_and_then(path: str) -> None:
     fcntl.flock(file, fcntl.LOCK_EX)
 
     def let_go() -> None:
-        time.sleep(0.3)
+        time.sleep(1.0)
         fcntl.flock(file, fcntl.LOCK_UN)
 
     threading.Thread(target=let_go, daemon=True).start()

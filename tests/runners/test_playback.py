@@ -24,7 +24,7 @@ def write(path: Path, processes: list[tuple[int, str, list[list[float]]]]) -> Pa
 @pytest.mark.parametrize("path", sorted(NOISE.glob("*.json")), ids=lambda path: path.stem)
 def test_recordings_of_real_processes_can_be_played(path):
     recording = load(path)
-    assert len(recording.processes) == len(recording.levels) >= 8
+    assert len(recording.processes) == len(recording.levels) >= 6
     assert recording.step_seconds > 0
     played = list(itertools.islice(Playback(recording, random.Random(1)), 2000))
     assert all(value > 0 for value in played)
