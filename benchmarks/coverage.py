@@ -30,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from false_gains import START_SECONDS
+from planted import compare
 from searching import say
 
 WIDEST = 1.6
 LEAST_HELD = 0.95
-BUDGET_SECONDS = 36000.0
 
 
 def drawn_program(draw: random.Random) -> Any:
@@ -63,52 +63,18 @@ def drawn_program(draw: random.Random) -> Any:
 
 def one_search(seed: int, level: float) -> dict[str, Any]:
     """One comparison until it stops by itself."""
-    from flatout.host import Host, Interpreter
-    from flatout.ledger import Ledger
-    from flatout.plan import Choice, Plan
-    from flatout.runners.mock import MockRunner
-    from flatout.search.baseline import measure_again, measure_baseline
-    from flatout.search.bench import Bench
-    from flatout.search.measure import Seat
-    from flatout.search.options import SearchOptions
-    from flatout.search.prove import Aim, prove
+    from flatout.search.prove import Aim
     from flatout.search.shifts import evidence_so_far, logs_of
-    from flatout.workload import Workload
 
     program = drawn_program(random.Random(f"coverage/{seed}"))
-    runner = MockRunner(program, seed=seed)
-    options = SearchOptions(budget_seconds=BUDGET_SECONDS, seed=seed)
-    host = Host(system="played", cpu="played", cpu_count=2, memory_bytes=1 << 40)
-    python = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
-    with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.sqlite") as ledger:
-        number = ledger.start_search(
-            fingerprint="played",
-            workload=Workload(command=("python", "train.py"), cwd=folder),
-            host=host,
-            interpreter=python,
-            options=options,
-            version="0",
+    with tempfile.TemporaryDirectory() as folder:
+        verdict, known = compare(
+            Path(folder),
+            program,
+            seed=seed,
+            aim_of=lambda options: Aim(alpha=1.0 - level, matters=options.gain_that_matters),
+            then=lambda bench, verdict: evidence_so_far(bench.verdicts.values(), method=verdict.method),
         )
-        bench = Bench(
-            runner=runner,
-            ledger=ledger,
-            search=number,
-            host=host,
-            interpreter=python,
-            options=options,
-            catalogue=program.catalogue(),
-            tell=lambda _: None,
-            clock=runner.clock,
-            unix_time=time.time,
-        )
-        baseline = measure_baseline(bench)
-        measure_again(bench, baseline)
-        plan = Plan(choices=(Choice(name="planted"),))
-        aim = Aim(alpha=1.0 - level, matters=options.gain_that_matters)
-        seat = Seat(bench=bench, plan=plan, key="planted")
-        verdict = prove(bench, "planted", baseline, seat, aim)
-        known = evidence_so_far(bench.verdicts.values(), method=verdict.method)
-        bench.kill_all()
     truth = 1.0 / program.techniques["planted"].factor
     assert verdict.low is not None and verdict.high is not None and verdict.turns_radius is not None
     turns, processes = one_look(logs_of(verdict), known, 1.0 - level)

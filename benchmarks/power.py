@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from false_gains import NOISE, START_SECONDS
+from planted import compare
 from searching import say
 
 BAR = 0.9
-BUDGET_SECONDS = 36000.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +46,9 @@ def replay(
     recording: Any, *, effect: float, candidates: int, steps: int, seed: int, folder: Path
 ) -> Replay:
     """One comparison of the untouched program with a plan ``effect`` faster (negative: slower)."""
-    from flatout.host import Host, Interpreter
-    from flatout.ledger import Ledger
-    from flatout.plan import Choice, Plan
-    from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
+    from flatout.runners.mock import MockProgram, MockTechnique
     from flatout.search.allowance import Allowance
-    from flatout.search.baseline import measure_again, measure_baseline
-    from flatout.search.bench import Bench
-    from flatout.search.measure import Seat
-    from flatout.search.options import SearchOptions
-    from flatout.search.prove import Aim, prove
-    from flatout.workload import Workload
+    from flatout.search.prove import Aim
 
     program = MockProgram(
         step_seconds=recording.step_seconds,
@@ -64,47 +56,22 @@ def replay(
         techniques={"planted": MockTechnique(factor=1.0 / (1.0 + effect))},
         recording=recording,
     )
-    runner = MockRunner(program, seed=seed)
-    options = SearchOptions(budget_seconds=BUDGET_SECONDS, seed=seed)
-    host = Host(system="played", cpu="played", cpu_count=2, memory_bytes=1 << 40)
-    python = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
-    with Ledger(folder / "ledger.sqlite") as ledger:
-        number = ledger.start_search(
-            fingerprint="played",
-            workload=Workload(command=("python", "train.py"), cwd=str(folder)),
-            host=host,
-            interpreter=python,
-            options=options,
-            version="0",
-        )
-        bench = Bench(
-            runner=runner,
-            ledger=ledger,
-            search=number,
-            host=host,
-            interpreter=python,
-            options=options,
-            catalogue=program.catalogue(),
-            tell=lambda _: None,
-            clock=runner.clock,
-            unix_time=time.time,
-        )
-        baseline = measure_baseline(bench)
-        measure_again(bench, baseline)
-        plan = Plan(choices=(Choice(name="planted"),))
-        aim = Aim(
+
+    def aim_of(options: Any) -> Aim:
+        return Aim(
             alpha=Allowance(error=1.0 - options.confidence, candidates=candidates).first_try,
             matters=options.gain_that_matters,
             both_ways=True,
         )
-        seat = Seat(bench=bench, plan=plan, key="planted")
-        verdict = prove(bench, "planted", baseline, seat, aim)
-        paired = sum(
+
+    def paired_steps(bench: Any, _: Any) -> int:
+        return sum(
             len(block.step_seconds)
-            for trial, _, block in ledger.blocks(number, "planted")
+            for trial, _, block in bench.ledger.blocks(bench.search, "planted")
             if trial.partition("~")[0] == "planted"
         )
-        bench.kill_all()
+
+    verdict, paired = compare(folder, program, seed=seed, aim_of=aim_of, then=paired_steps)
     return Replay(
         call=verdict.call.name.lower(),
         paired_steps=paired,

@@ -1,0 +1,68 @@
+"""One comparison of a played program with a plan whose gain is planted, as a search would make it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+BUDGET_SECONDS = 36000.0
+
+
+def compare(
+    folder: Path,
+    program: Any,
+    *,
+    seed: int,
+    aim_of: Callable[[Any], Any],
+    then: Callable[[Any, Any], Any],
+) -> tuple[Any, Any]:
+    """(the verdict on the technique ``planted``, what ``then`` makes of bench and verdict).
+
+    Times the untouched program, compares it with itself, and then with the plan, until the comparison's own
+    rule ends it. ``folder``: for the ledger. ``aim_of``: the Aim, from the search's options.
+    """
+    from flatout.host import Host, Interpreter
+    from flatout.ledger import Ledger
+    from flatout.plan import Choice, Plan
+    from flatout.runners.mock import MockRunner
+    from flatout.search.baseline import measure_again, measure_baseline
+    from flatout.search.bench import Bench
+    from flatout.search.measure import Seat
+    from flatout.search.options import SearchOptions
+    from flatout.search.prove import prove
+    from flatout.workload import Workload
+
+    runner = MockRunner(program, seed=seed)
+    options = SearchOptions(budget_seconds=BUDGET_SECONDS, seed=seed)
+    host = Host(system="played", cpu="played", cpu_count=2, memory_bytes=1 << 40)
+    python = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        number = ledger.start_search(
+            fingerprint="played",
+            workload=Workload(command=("python", "train.py"), cwd=str(folder)),
+            host=host,
+            interpreter=python,
+            options=options,
+            version="0",
+        )
+        bench = Bench(
+            runner=runner,
+            ledger=ledger,
+            search=number,
+            host=host,
+            interpreter=python,
+            options=options,
+            catalogue=program.catalogue(),
+            tell=lambda _: None,
+            clock=runner.clock,
+            unix_time=time.time,
+        )
+        baseline = measure_baseline(bench)
+        measure_again(bench, baseline)
+        seat = Seat(bench=bench, plan=Plan(choices=(Choice(name="planted"),)), key="planted")
+        verdict = prove(bench, "planted", baseline, seat, aim_of(options))
+        made = then(bench, verdict)
+        bench.kill_all()
+    return verdict, made
