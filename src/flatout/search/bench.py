@@ -421,9 +421,11 @@ class Bench:
         self.program_steps = seen if self.program_steps is None else min(seen, self.program_steps)
 
     def holds(self, *plans: Outcome) -> bool:
+        """Whether processes that take turns with these outcomes' memory may live side by side."""
+        return self.resident and self.fits(*plans)
+
+    def fits(self, *plans: Outcome) -> bool:
         """Whether processes with these outcomes' memory fit side by side; True where it is not known."""
-        if not self.resident:
-            return False
         assert self.discovery is not None
         if self.discovery.device.startswith("cuda") and self.host.gpus:
             peaks = [plan.peak_bytes for plan in plans]

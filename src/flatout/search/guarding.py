@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flatout.codec import from_plain, to_plain
+from flatout.guard.records import notes
 from flatout.guard.whole import Reference, judge_whole, text_of
 from flatout.plan import Plan
 from flatout.runners import GuardTrial, SessionEnded
@@ -123,7 +124,7 @@ def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> Gua
 
 def make_reference(bench: Bench) -> Reference:
     """The untouched program's guard trials and the truth, once for a search."""
-    known = getattr(bench, "guard_reference", None)
+    known = bench.guard_reference
     if isinstance(known, Reference):
         return known
     assert bench.discovery is not None
@@ -149,8 +150,6 @@ def make_reference(bench: Bench) -> Reference:
             random, why = _told(bench, "guard:random:baseline", Plan(), _random_trial())
             if why:
                 unchecked.append(f"dropout: {why}")
-        from flatout.guard.records import notes
-
         unchecked += notes(baseline)
         reference = Reference(
             baseline=baseline,
@@ -240,7 +239,7 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
         if _trial(bench, key) is not None:
             continue
         size = _size(bench, trial)
-        if running and not _fits(bench, [*held, size]):
+        if running and not bench.fits(*held, size):
             break
         if not running:
             _make_room(bench, size)
@@ -268,19 +267,11 @@ def _peek(process: Process) -> Outcome:
         return end.outcome
 
 
-def _fits(bench: Bench, outcomes: list[Outcome]) -> bool:
-    resident, bench.resident = bench.resident, True
-    try:
-        return bench.holds(*outcomes)
-    finally:
-        bench.resident = resident
-
-
 def _make_room(bench: Bench, size: Outcome) -> None:
     """Close idle processes until one more fits; they are started again when they are needed."""
     while True:
         live = [process for process in bench.live if process.alive]
-        if not live or _fits(bench, [*(_peek(process) for process in live), size]):
+        if not live or bench.fits(*(_peek(process) for process in live), size):
             return
         live[0].close()
 
