@@ -7,12 +7,12 @@ from dataclasses import replace
 from flatout.codec import to_plain
 from flatout.guard.whole import text_of
 from flatout.plan import Plan
-from flatout.ratios import bounded, times
+from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
 from flatout.search.guarding import guard_plan
 from flatout.search.measure import Beaten
-from flatout.search.prove import Aim, prove
+from flatout.search.prove import Aim, numbers, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, GuardReport, Verdict
 
@@ -52,7 +52,7 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
         bench.say(f"{plan.key}: {times(verdict.ratio)} of the untouched program, proved", milestone=True)
         return verdict
     bench.note("accepted", {"plan": to_plain(Plan()), "verdict": key, "by_hand": {}})
-    why = verdict.guard or _numbers(verdict)
+    why = verdict.guard or numbers(verdict)
     for choice in plan.choices:
         note_decision(
             bench,
@@ -66,13 +66,6 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     bench.best = climb.baseline.plan
     bench.best_ratio = None
     return verdict
-
-
-def _numbers(verdict: Verdict) -> str:
-    assert verdict.ratio is not None
-    assert verdict.low is not None
-    assert verdict.high is not None
-    return bounded(verdict.ratio, verdict.low, verdict.high)
 
 
 def _refused(bench: Bench, climb: Climb, key: str, report: GuardReport | None) -> Verdict | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from flatout.codec import to_plain
+from flatout.ratios import bounded
 from flatout.search.bench import Bench
 from flatout.search.measure import (
     SHORT_TURN_SECONDS,
@@ -236,6 +237,13 @@ class _Pace:
     most_processes: int
     fresh_seconds: float
     """To start both sides once more."""
+
+
+def numbers(verdict: Verdict) -> str:
+    """The ratio with its interval, or why there is none."""
+    if verdict.ratio is None or verdict.low is None or verdict.high is None:
+        return verdict.reason or "too few turns to tell"
+    return bounded(verdict.ratio, verdict.low, verdict.high)
 
 
 @dataclass(kw_only=True)

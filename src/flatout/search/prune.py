@@ -13,12 +13,11 @@ from dataclasses import replace
 from flatout.codec import to_plain
 from flatout.guard.whole import text_of
 from flatout.plan import Choice, Plan
-from flatout.ratios import bounded
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
 from flatout.search.guarding import guard_plan, guard_seconds
 from flatout.search.measure import Beaten, Seat
-from flatout.search.prove import Aim, prove
+from flatout.search.prove import Aim, numbers, prove
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
 
@@ -49,19 +48,17 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
         or verdict.ratio is None
         or verdict.ratio < max(1.0 + matters, whole.ratio / (1.0 + LOST_AT_MOST))
     ):
-        bench.say(f"{choice.name} stays: without it {verdict.guard or _numbers(verdict)}", milestone=True)
+        bench.say(f"{choice.name} stays: without it {verdict.guard or numbers(verdict)}", milestone=True)
         seat.close()
         return
     climb.best.close()
     climb.best = seat
-    climb.guard_note = verdict.guard_note
-    climb.guard_whole = verdict.guard_report is not None and bool(verdict.guard_report.passed)
     bench.best, bench.best_ratio = less, verdict.ratio
     assert bench.discovery is not None
     lines = {name: bench.technique(name).by_hand(less, bench.discovery) for name in less.names}
     bench.note("accepted", {"plan": to_plain(less), "verdict": verdict.key, "by_hand": lines})
     bench.note("final", {"plan": less.key, "verdict": verdict.key})
-    reason = f"not needed any more: the plan is as fast without it ({_numbers(share)} with it)"
+    reason = f"not needed any more: the plan is as fast without it ({numbers(share)} with it)"
     note_decision(bench, choice, Standing.NO_GAIN, reason, share)
 
 
@@ -113,9 +110,3 @@ def _proved(bench: Bench, climb: Climb, seat: Seat, alpha: float) -> Verdict | N
         bench.say(f"{less.key}: {fault.reason}", milestone=True)
         return None
     return bench.add_verdict(replace(verdict, guard_report=verdict.guard_report or report))
-
-
-def _numbers(verdict: Verdict) -> str:
-    if verdict.ratio is None or verdict.low is None or verdict.high is None:
-        return verdict.reason or "too few turns to tell"
-    return bounded(verdict.ratio, verdict.low, verdict.high)
