@@ -209,19 +209,8 @@ def _left(left: Remains) -> str:
         )
         for part, (spent, share, text) in zip(shown, sentences.left_parts(left), strict=True)
     ]
-    above = [
-        (
-            _code(row.operator or "many small ones"),
-            str(row.calls),
-            duration(row.seconds),
-            duration(row.floor_seconds),
-            _text(row.bound),
-            _code(row.kernel) if row.kernel else "-",
-        )
-        for row in left.above
-    ]
-    head = ("operator", "calls", "takes", "floor", "floor is", "dearest kernel")
-    worst = _table(head, above, (2, 3))
+    above = sentences.above_rows(left, code=_code, text=_text)
+    worst = _table(sentences.ABOVE_HEAD, above, (2, 3))
     more = (
         f"<details><summary>what takes longest beyond its floor</summary>{worst}</details>" if worst else ""
     )
@@ -317,16 +306,7 @@ def _quality(report: Report) -> str:
     quality = report.quality
     if quality is None:
         return ""
-    rows = [
-        (
-            str(result.seed),
-            f"{result.level:.6g}",
-            f"{result.plan_level:.6g}",
-            str(result.baseline_steps or "-"),
-            str(result.plan_steps or "not reached"),
-        )
-        for result in quality.seeds
-    ]
+    rows = sentences.quality_rows(quality)
     head = ("seed", "level", "plan's loss then", "steps to the level", "plan's steps to it")
     return _list(sentences.quality_lines(quality)) + _table(head, rows)
 

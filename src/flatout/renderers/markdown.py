@@ -108,19 +108,8 @@ def _left(report: Report) -> list[str]:
     head = ("time", "of the step", "what it is")
     lines = _table(head, [(spent, share, escape(text)) for spent, share, text in parts]) if parts else []
     if left.above:
-        rows = [
-            (
-                code(row.operator or "many small ones"),
-                str(row.calls),
-                duration(row.seconds),
-                duration(row.floor_seconds),
-                escape(row.bound),
-                code(row.kernel) if row.kernel else "-",
-            )
-            for row in left.above
-        ]
-        head_above = ("operator", "calls", "takes", "floor", "floor is", "dearest kernel")
-        lines += ["", "What takes longest beyond its floor:", "", *_table(head_above, rows)]
+        rows = sentences.above_rows(left, code=code, text=escape)
+        lines += ["", "What takes longest beyond its floor:", "", *_table(sentences.ABOVE_HEAD, rows)]
     return [*lines, "", *(f"- {escape(note)}" for note in sentences.left_notes(left))]
 
 
@@ -164,16 +153,7 @@ def _quality(report: Report) -> list[str]:
     if quality is None:
         return []
     head = ("seed", "level", "plan's loss then", "steps to the level", "plan's steps to it")
-    rows = [
-        (
-            str(result.seed),
-            f"{result.level:.6g}",
-            f"{result.plan_level:.6g}",
-            str(result.baseline_steps or "-"),
-            str(result.plan_steps or "not reached"),
-        )
-        for result in quality.seeds
-    ]
+    rows = sentences.quality_rows(quality)
     return [*(f"- {escape(line)}" for line in sentences.quality_lines(quality)), "", *_table(head, rows)]
 
 

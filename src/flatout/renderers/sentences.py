@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flatout.quality import Quality
 from flatout.ratios import bounded, times
 from flatout.renderers.text import duration, plain, size
 from flatout.report import Limit, Noise, Remains, Report, Spent, Standing, TechniqueRow
 from flatout.trial import GuardReport, State
+
+Words = Callable[[str], str]
+"""How a renderer writes a word or a name."""
 
 LEFT_OUT_ORDER = (
     Standing.REFUSED,
@@ -126,6 +131,39 @@ def left_parts(left: Remains) -> list[tuple[str, str, str]]:
             text += f" [{attack}]"
         rows.append((duration(part.seconds), f"{100 * part.share:.0f} %", text))
     return rows
+
+
+ABOVE_HEAD = ("operator", "calls", "takes", "floor", "floor is", "dearest kernel")
+
+
+def above_rows(left: Remains, *, code: Words, text: Words) -> list[tuple[str, ...]]:
+    """What takes longest beyond its floor, under ``ABOVE_HEAD``. ``code`` and ``text``: how the renderer
+    writes names and words."""
+    return [
+        (
+            code(row.operator or "many small ones"),
+            str(row.calls),
+            duration(row.seconds),
+            duration(row.floor_seconds),
+            text(row.bound),
+            code(row.kernel) if row.kernel else "-",
+        )
+        for row in left.above
+    ]
+
+
+def quality_rows(quality: Quality) -> list[tuple[str, ...]]:
+    """One seed a row: its loss level of the program and of the plan, and the steps to it."""
+    return [
+        (
+            str(result.seed),
+            f"{result.level:.6g}",
+            f"{result.plan_level:.6g}",
+            str(result.baseline_steps or "-"),
+            str(result.plan_steps or "not reached"),
+        )
+        for result in quality.seeds
+    ]
 
 
 def left_notes(left: Remains) -> list[str]:
