@@ -62,3 +62,5 @@ class Discovery:
     ``hand-written`` when that graph has a softmax between two batched products, else ``none``."""
     parameter_dtypes: tuple[str, ...] = ()
     """Of the trained parameters, such as ``float32``; empty where not told."""
+    recurrent: tuple[str, ...] = ()
+    """Classes of torch's recurrent layers in the units, such as ``LSTM``."""

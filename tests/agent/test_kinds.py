@@ -52,6 +52,7 @@ def test_steps_losses_and_units_are_found_and_nothing_changes(name: str, tmp_pat
     unit, anchor, backwards, units = CASES[name]
     assert (found["step_unit"], found["anchor"], found["backwards_per_step"]) == (unit, anchor, backwards)
     assert [one["name"] for one in found["units"]] == units
+    assert found["recurrent"] == [one for one in units if one == "GRU"]
     assert driven.out == untouched(tmp_path, command)
     assert driven.of("end")[0]["reason"] == "the program ended by itself after 9 steps"
     printed = [float(line.split()[-1]) for line in driven.out.splitlines()]

@@ -85,6 +85,13 @@ def test_the_lines_by_hand(name, frameworks, line):
     assert line in text
 
 
+def test_by_hand_says_what_autocast_does_to_recurrent_layers():
+    plan = Plan(choices=(Choice(name="bf16"),))
+    assert "float16" not in technique_named("bf16").by_hand(plan, program(frameworks=()))
+    text = technique_named("bf16").by_hand(plan, program(recurrent=("LSTM",)))
+    assert "LSTM: autocast would run it in float16" in text
+
+
 def test_by_hand_says_dynamic_where_the_plan_does():
     plan = Plan(choices=(Choice(name="compile", settings={"dynamic": True}),))
     assert "model.compile(dynamic=True)" in technique_named("compile").by_hand(plan, PROGRAM)

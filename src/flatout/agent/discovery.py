@@ -251,6 +251,10 @@ class Discovery:
         device = "cuda" if "cuda" in devices else (sorted(devices)[0] if devices else "cpu")
         optimizers = [self._optimizer(one) for one in steps.stepped()]
         self._look_for_already(device, optimizers)
+        recurrent = self._recurrent()
+        if device == "cuda" and recurrent and self.already.get("bf16") == "autocast bfloat16":
+            # acts/recurrent.py has the source
+            self.already["bf16"] += f"; {', '.join(recurrent)} under it runs in float16, as torch has it"
         event = {
             "event": "discovered",
             "step_unit": steps.unit,
@@ -269,9 +273,22 @@ class Discovery:
             "parameter_dtypes": sorted({str(p.dtype).replace("torch.", "") for p in trained.values()}),
             "trainable_parameters": sum(parameter.numel() for parameter in trained.values()),
             "attention": self.attention,
+            "recurrent": recurrent,
         }
         self.calls = {}
         return event
+
+    def _recurrent(self) -> list[str]:
+        """Classes of torch's recurrent layers in what is trained."""
+        base = self.torch.nn.RNNBase
+        return sorted(
+            {
+                type(one).__name__
+                for call, _ in self.choose()
+                for one in units.unwrap(call.module).modules()
+                if isinstance(one, base)
+            }
+        )
 
     def _optimizer(self, optimizer: Any) -> dict[str, Any]:
         groups = optimizer.param_groups

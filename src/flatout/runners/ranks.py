@@ -134,7 +134,7 @@ class Ranks:
         values["units"] = tuple(
             _noun(Unit, {"class_name": unit.get("class", ""), **unit}) for unit in values.get("units") or ()
         )
-        for name in ("optimizers", "loaders", "frameworks", "parameter_dtypes"):
+        for name in ("optimizers", "loaders", "frameworks", "parameter_dtypes", "recurrent"):
             values[name] = tuple(values.get(name) or ())
         return _noun(Discovery, values)
 

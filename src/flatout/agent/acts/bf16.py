@@ -9,6 +9,7 @@ from . import matmul_dtypes, mixed_precision_contracts
 from .autocast_region import Region
 from .base import Act as _Base
 from .graph_backend import compiled_by_program
+from .recurrent import Recurrent
 
 _WATCHED_CALLS = 2
 """Of each unit: the first step's, and one more."""
@@ -26,6 +27,7 @@ class Act(_Base):
     def __init__(self, settings: dict[str, Any], context: Any) -> None:
         super().__init__(settings, context)
         self._region: Region | None = None
+        self._recurrent: Recurrent | None = None
         self._frameworks: list[str] = []
         self._matmul_dtypes: dict[str, int] = {}
         self._zeroed = False
@@ -34,6 +36,8 @@ class Act(_Base):
     def on_torch(self, torch: Any) -> None:
         self._region = Region(torch)
         self._region.watch()
+        self._recurrent = Recurrent(torch)
+        self._recurrent.watch()
         # With a graph in between, the graph shows the dtypes, and a function mode would stop it.
         self.context.graph_passes.append(self._watch_graph)
 
@@ -134,4 +138,5 @@ class Act(_Base):
             "closed_by": dict(region.closed) if region else {},
             "overridden": dict(region.overridden) if region else {},
             "matmul_dtypes": dict(self._matmul_dtypes),
+            "recurrent": dict(self._recurrent.calls) if self._recurrent else {},
         }

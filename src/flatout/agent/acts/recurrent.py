@@ -1,0 +1,82 @@
+"""Recurrent layers under BF16 autocast on a GPU.
+
+Autocast hands ``torch._cudnn_rnn`` float16 whatever dtype it was asked for (aten/src/ATen/cudnn/
+AutocastRNN.cpp casts to ``at::kHalf``): an LSTM under ``autocast(dtype=torch.bfloat16)`` runs in FP16,
+without a loss scaler, and small gradients become nil (of a language model's hidden weights 8 %, with the
+loss a mean over its tokens). So the layers are called outside autocast, with what they are given cast to
+bfloat16 where cuDNN has it (9.13 and later, pytorch#164411) and to float32 elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+_NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_CUDNN_WITH_BFLOAT16 = 91300
+_TORCH_WITH_BFLOAT16 = (2, 10)
+
+
+class Recurrent:
+    """Stands before the functions that ``nn.LSTM`` and the like call."""
+
+    def __init__(self, torch: Any, device_type: str = "cuda") -> None:
+        self._torch = torch
+        self._device_type = device_type
+        self._originals: dict[str, Callable[..., Any]] = {}
+        self.calls: dict[str, int] = {}
+        """Dtype -> calls."""
+
+    def watch(self) -> None:
+        for name in _NAMES:
+            original = getattr(self._torch._VF, name, None)
+            if original is not None:
+                self._originals[name] = original
+                setattr(self._torch._VF, name, self._around(original))
+
+    def unwatch(self) -> None:
+        for name, original in self._originals.items():
+            setattr(self._torch._VF, name, original)
+        self._originals = {}
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        torch, device_type = self._torch, self._device_type
+
+        def recurrent(*args: Any, **kwargs: Any) -> Any:
+            if not (
+                torch.is_autocast_enabled(device_type)
+                and torch.get_autocast_dtype(device_type) == torch.bfloat16
+                and args[0].device.type == device_type
+                and args[0].dtype != torch.float64
+            ):
+                return original(*args, **kwargs)
+            dtype = self._dtype()
+            name = str(dtype).replace("torch.", "")
+            self.calls[name] = self.calls.get(name, 0) + 1
+            torch.set_autocast_enabled(device_type, False)
+            try:
+                return original(
+                    *(self._cast(one, dtype) for one in args),
+                    **{key: self._cast(one, dtype) for key, one in kwargs.items()},
+                )
+            finally:
+                torch.set_autocast_enabled(device_type, True)
+
+        return recurrent
+
+    def _dtype(self) -> Any:
+        torch = self._torch
+        if self._device_type != "cuda":
+            return torch.bfloat16
+        version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+        cudnn = torch.backends.cudnn
+        enough = not torch.version.hip and version >= _TORCH_WITH_BFLOAT16
+        if enough and cudnn.enabled and (cudnn.version() or 0) >= _CUDNN_WITH_BFLOAT16:
+            return torch.bfloat16
+        return torch.float32
+
+    def _cast(self, value: Any, dtype: Any) -> Any:
+        if type(value) in (list, tuple):
+            return type(value)(self._cast(one, dtype) for one in value)
+        if self._torch.is_tensor(value) and value.is_floating_point():
+            return value.to(dtype)
+        return value
