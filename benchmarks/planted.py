@@ -17,12 +17,17 @@ def compare(
     seed: int,
     aim_of: Callable[[Any], Any],
     then: Callable[[Any, Any], Any],
+    search_seconds: float = BUDGET_SECONDS,
 ) -> tuple[Any, Any]:
     """(the verdict on the technique ``planted``, what ``then`` makes of bench and verdict).
 
     Times the untouched program, compares it with itself, and then with the plan, until the comparison's own
     rule ends it. ``folder``: for the ledger. ``aim_of``: the Aim, from the search's options.
+    ``search_seconds``: the budget of a search that would compare the untouched program with itself as often
+    as it is done here; the comparison with the plan has all the time that it wants.
     """
+    from dataclasses import replace
+
     from flatout.host import Host, Interpreter
     from flatout.ledger import Ledger
     from flatout.plan import Choice, Plan
@@ -60,7 +65,9 @@ def compare(
             unix_time=time.time,
         )
         baseline = measure_baseline(bench)
+        bench.options = replace(options, budget_seconds=min(search_seconds, BUDGET_SECONDS))
         measure_again(bench, baseline)
+        bench.options = options
         seat = Seat(bench=bench, plan=Plan(choices=(Choice(name="planted"),)), key="planted")
         verdict = prove(bench, "planted", baseline, seat, aim_of(options))
         made = then(bench, verdict)

@@ -9,13 +9,18 @@ import pytest
 
 from flatout.sequential import (
     LONE_GAIN,
+    QUIET_LONE_GAIN,
+    QUIET_SHIFT,
+    TYPICAL_SHIFT,
     Evidence,
     evidence_of_pairs,
     evidence_of_unchanged,
     interval_of,
+    lone_gain,
     merge,
     merge_size,
     mixture_of,
+    prior_scale,
     reach,
     shift_bound,
     tame,
@@ -109,7 +114,57 @@ def test_ten_times_is_proved_by_one_pair_of_processes_and_two_per_cent_is_not():
     assert small.low < 0
     assert small.processes > small.turns
     doubled = interval_of([pair(math.log(1.9))], alpha=0.001, evidence=apart)
-    assert doubled.processes >= LONE_GAIN, "one difference of unchanged processes may be small by luck"
+    assert doubled.processes >= QUIET_LONE_GAIN, (
+        "one difference of unchanged processes may be small by luck"
+    )
+
+
+def turns(draw: random.Random, effect: float, spread: float, count: int = 6) -> list[float]:
+    return [effect + draw.gauss(0, spread) for _ in range(count)]
+
+
+def test_quiet_turns_let_one_pair_of_processes_prove_a_quarter():
+    draw = random.Random(12)
+    quiet = evidence_of_unchanged([turns(draw, 0.001, 0.001)])
+    quarter = interval_of([turns(draw, math.log(1.25), 0.001)], alpha=0.001, evidence=quiet)
+    assert quarter.low > 0.0
+    twice = evidence_of_unchanged([turns(draw, 0.001, 0.001), turns(draw, -0.0005, 0.001)])
+    large = interval_of([turns(draw, math.log(4.78), 0.001)], alpha=0.001, evidence=twice)
+    assert large.radius < 0.05
+    noisy = evidence_of_unchanged([turns(draw, 0.001, 0.1)])
+    careful = interval_of([turns(draw, math.log(1.25), 0.1)], alpha=0.001, evidence=noisy)
+    assert careful.processes >= LONE_GAIN
+
+
+def test_what_is_taken_for_granted_of_processes_grows_with_the_turns_spread():
+    spreads = (None, 0.2, 0.03, 0.02, 0.01, 0.005, 0.003, 0.0003)
+    scales = [prior_scale(spread) for spread in spreads]
+    gains = [lone_gain(spread) for spread in spreads]
+    assert scales == sorted(scales, reverse=True)
+    assert gains == sorted(gains, reverse=True)
+    assert (scales[0], scales[1], scales[-1]) == (TYPICAL_SHIFT, TYPICAL_SHIFT, QUIET_SHIFT)
+    assert gains[:3] == [LONE_GAIN] * 3
+    assert gains[-2:] == pytest.approx([QUIET_LONE_GAIN] * 2)
+
+
+def test_a_comparison_with_noisy_turns_is_taken_for_noisy_whatever_the_unchanged_program_is():
+    draw = random.Random(13)
+    quiet = evidence_of_unchanged([turns(draw, 0.0, 0.001)])
+    interval = interval_of([turns(draw, math.log(1.25), 0.1)], alpha=0.001, evidence=quiet)
+    assert interval.processes >= LONE_GAIN
+
+
+def test_two_kinds_of_processes_that_are_quiet_are_covered_by_one_pair_of_them():
+    draw = random.Random(14)
+    missed = 0
+    for _ in range(400):
+        mode = math.log1p(draw.uniform(0.05, 0.2))
+        first, again, other = (mode if draw.random() < 0.5 else 0.0 for _ in range(3))
+        evidence = evidence_of_unchanged([turns(draw, first - again, 0.001)])
+        pair = turns(draw, math.log(1.5) + first - other, 0.001)
+        interval = interval_of([pair], alpha=0.01, evidence=evidence)
+        missed += not interval.low <= math.log(1.5) <= interval.high
+    assert missed <= 4
 
 
 def test_two_per_cent_is_proved_by_several_pairs_of_processes():
@@ -129,8 +184,8 @@ def test_two_per_cent_is_proved_by_several_pairs_of_processes():
 
 def test_more_turns_do_not_narrow_what_processes_hide():
     rng = random.Random(7)
-    few = [rng.gauss(0, 0.01) for _ in range(8)]
-    many = few + [rng.gauss(0, 0.01) for _ in range(192)]
+    few = [rng.gauss(0, 0.03) for _ in range(8)]
+    many = few + [rng.gauss(0, 0.03) for _ in range(192)]
     short = interval_of([few], alpha=0.01, evidence=[QUIET])
     long = interval_of([many], alpha=0.01, evidence=[QUIET])
     assert long.turns < short.turns / 3

@@ -29,12 +29,19 @@ into longer ones (:func:`merge_size`).
 
 **Processes.** The shifts' standard deviation tau is not known. Every pair of unchanged processes and
 every fresh pair of a comparison says something about it (:class:`Evidence`); before any of them, tau is
-taken to be half-t with scale ``TYPICAL_SHIFT`` (Gelman, Bayesian Analysis 1, 2006): about the size that is
-usual, with a tail heavy enough for the rare program whose processes differ by tens of per cent.
+taken to be half-t (Gelman, Bayesian Analysis 1, 2006), with a tail heavy enough for the rare program whose
+processes differ by tens of per cent. Its scale is the spread of a pair of turns, from ``QUIET_SHIFT`` to
+``TYPICAL_SHIFT``: programs that keep a GPU busy were quiet in both (turns 0.1 %, processes 0.1 % on an
+H200), those bound by launches or on shared cores in neither (turns 5 to 20 %, processes 1 to 40 %).
 What the mean of K fresh shifts may be is then read from the mixture over tau (:func:`shift_bound`): far out
 as long as few processes were seen, close to the normal law once there were many. A ten-fold gain needs one
-pair of processes, two per cent several. As long as a single difference of unchanged processes is known,
-which may be small by luck, one pair proves nothing under ``LONE_GAIN``.
+pair of processes, two per cent several.
+
+As long as a single difference of unchanged processes is known, which may be small by luck, one pair proves
+nothing under :func:`lone_gain`. Quiet turns do not mean one kind of process: a library that chose other
+kernels at its start is 5 to 20 % slower, silently, and a single difference misses that half of the time.
+Of 4,000 simulated quiet programs with one difference, a tenth of them with two such modes, intervals of
+one pair missed 2.0, 0.9, 0.4 and 0 % with 1.05, 1.1, 1.15 and 1.2x.
 
 The two parts are independent and are added as squares, which is exact for normal parts and keeps the level
 for tails as heavy as Student's with two degrees; tests and benchmarks/coverage.py hold it to its word.
@@ -51,7 +58,12 @@ from functools import lru_cache
 from flatout.stats import MAD_TO_SIGMA, autocorrelation_time, mad, median
 
 TYPICAL_SHIFT = 0.01
-"""Scale of the prior on tau, as a log ratio: 0.1 to 2 % was seen as a rule."""
+"""Scale of the prior on tau, as a log ratio, where the turns' own spread is not known or large."""
+QUIET_SHIFT = 0.005
+"""The same where turns hardly differ: the least with which intervals hold at their level for processes that
+differ by 1 % behind quiet turns (simulated, one to three differences known; with 0.002 they did not)."""
+SHIFT_PER_SPREAD = 1.0
+"""Between the two it is as large as the spread of a pair of turns."""
 PRIOR_FREEDOM = 1.5
 """Its degrees of freedom: smaller is heavier in the tail. At 0.5 a program whose turns hide how far its
 processes differ could not show a doubling; at 3, intervals missed too often where tau is 5 %."""
@@ -72,7 +84,12 @@ NEAR_PAIRS = 8
 LONE_EVIDENCE = 2
 """Differences between unchanged processes below which what they say about tau may be mere luck."""
 LONE_GAIN = math.log(1.8)
-"""With so little evidence, one pair of processes proves nothing smaller than this."""
+"""With so little evidence, one pair of processes proves nothing smaller than this,"""
+QUIET_LONE_GAIN = math.log(1.2)
+"""or, where turns spread by no more than ``QUIET_SPREAD``, than this."""
+QUIET_SPREAD = 0.003
+NOISY_SPREAD = 0.03
+"""Standard deviation of a pair of turns' log ratio from which on ``LONE_GAIN`` holds in full."""
 _NO_WEIGHT = 1e-12
 _TAUS = tuple(10 ** (-4.5 + 0.11 * index) for index in range(46))
 """The values of tau that the mixture is taken over: 0.003 % to a factor of 16."""
@@ -88,6 +105,8 @@ class Evidence:
     """How many independent differences that is the mean of."""
     within: float
     """The part of ``square`` that the turns' own noise is expected to bring."""
+    spread: float | None = None
+    """Standard deviation of the log ratio of one pair of unchanged processes' turns; None: not told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +198,39 @@ def spread_of(clusters: Sequence[Sequence[float]]) -> tuple[float, int, list[lis
     return (squares / freedom if freedom else 0.0), freedom, merged
 
 
+def turn_spread(clusters: Sequence[Sequence[float]]) -> float | None:
+    """Standard deviation of the log ratio of one pair of turns, within its pair of processes."""
+    tamed = [tame(values) for values in clusters if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in tamed)
+    if not freedom:
+        return None
+    means = [math.fsum(values) / len(values) for values in tamed]
+    squares = math.fsum((v - mean) ** 2 for values, mean in zip(tamed, means, strict=True) for v in values)
+    return math.sqrt(squares / freedom)
+
+
+def spread_known(evidence: Sequence[Evidence], clusters: Sequence[Sequence[float]] = ()) -> float | None:
+    """Of a pair of turns: the larger of what unchanged processes showed and these do."""
+    told = [one.spread for one in evidence if one.spread is not None]
+    own = turn_spread(clusters)
+    return max([*told, *([] if own is None else [own])], default=None)
+
+
+def prior_scale(spread: float | None) -> float:
+    """Of tau, before any processes were compared."""
+    if spread is None:
+        return TYPICAL_SHIFT
+    return min(max(SHIFT_PER_SPREAD * spread, QUIET_SHIFT), TYPICAL_SHIFT)
+
+
+def lone_gain(spread: float | None) -> float:
+    """Log ratio under which one pair of processes proves nothing, less than ``LONE_EVIDENCE`` known."""
+    if spread is None:
+        return LONE_GAIN
+    place = math.log(max(spread, QUIET_SPREAD) / QUIET_SPREAD) / math.log(NOISY_SPREAD / QUIET_SPREAD)
+    return QUIET_LONE_GAIN + min(place, 1.0) * (LONE_GAIN - QUIET_LONE_GAIN)
+
+
 def evidence_of_pairs(clusters: Sequence[Sequence[float]]) -> list[Evidence]:
     """From the pairs of fresh processes of one comparison: how far their means lie from each other."""
     variance, _, merged = spread_of(clusters)
@@ -206,21 +258,23 @@ def evidence_of_unchanged(clusters: Sequence[Sequence[float]]) -> list[Evidence]
     count = len(merged)
     square = 2.0 * math.fsum((level - centre) ** 2 for level in levels) / count
     within = 2.0 * variance * math.fsum(1.0 / len(v) for v in merged) / (count + 1)
-    return [Evidence(square=square, freedom=count, within=within)]
+    return [Evidence(square=square, freedom=count, within=within, spread=turn_spread(clusters))]
 
 
 Mixture = list[tuple[float, float]]
 """(tau, its weight), of those that weigh anything. Weights add up to 1."""
 
 
-def mixture_of(evidence: Sequence[Evidence]) -> Mixture:
-    """What tau may be, from the prior and the evidence."""
+def mixture_of(evidence: Sequence[Evidence], clusters: Sequence[Sequence[float]] = ()) -> Mixture:
+    """What tau may be, from the prior and the evidence. ``clusters``: of the comparison that it is for; of
+    them it is only asked how far turns spread."""
+    scale = prior_scale(spread_known(evidence, clusters))
     lone = sum(one.freedom for one in evidence) < LONE_EVIDENCE
     heaviness = 0.5 * (1.0 + (LONE_FREEDOM if lone else PRIOR_FREEDOM))
     logs = []
     for tau in _TAUS:
         # a density of tau, in steps of log tau
-        total = math.log(tau) - heaviness * math.log1p((tau / TYPICAL_SHIFT) ** 2)
+        total = math.log(tau) - heaviness * math.log1p((tau / scale) ** 2)
         for one in evidence:
             variance = tau * tau + one.within
             total -= 0.5 * one.freedom * (math.log(variance) + one.square / variance)
@@ -288,7 +342,7 @@ def interval_of(
     variance, freedom, merged = spread_of(clusters)
     means = [math.fsum(values) / len(values) for values in merged]
     known = [*evidence, *evidence_of_pairs(clusters)] if processes_differ else []
-    mixture = mixture_of(known)
+    mixture = mixture_of(known, clusters)
     count = len(merged)
     spend = PROCESS_SHARES[min(count, MOST_PROCESS_PAIRS) - 1]
     tau = typical_shift(mixture) if processes_differ else 0.0
@@ -307,7 +361,7 @@ def interval_of(
         share = math.fsum(weight * weight for weight in weights)
         processes = shift_bound(mixture, share, spend * alpha)
         if count == 1 and sum(one.freedom for one in known) < LONE_EVIDENCE:
-            processes = max(processes, LONE_GAIN)
+            processes = max(processes, lone_gain(spread_known(known, clusters)))
     return Interval(
         centre=centre,
         radius=math.hypot(turns, processes),

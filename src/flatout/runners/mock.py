@@ -84,6 +84,10 @@ class MockProgram:
     """Of one step's noise with the next's."""
     process_noise: float = 0.001
     """Relative standard deviation of a whole process."""
+    slow_mode: float = 0.0
+    """So much slower, relatively, is a process that chose other kernels at its start, silently."""
+    slow_mode_chance: float = 0.5
+    """That a process is such a one."""
     wander: float = 0.0
     """Relative standard deviation of a process's own speed as it changes slowly over time."""
     wander_seconds: float = 5.0
@@ -195,6 +199,8 @@ class MockSession:
         program = runner.program
         self._wander = self._random.gauss(0.0, program.wander) if program.wander else 0.0
         self._process = math.exp(self._random.gauss(0.0, program.process_noise))
+        if program.slow_mode and self._random.random() < program.slow_mode_chance:
+            self._process *= 1.0 + program.slow_mode
         self._played = Playback(program.recording, self._random) if program.recording is not None else None
         self._counted: list[float] = []
         self._losses: list[tuple[int, float]] = []
@@ -295,7 +301,8 @@ class MockSession:
         program = self._runner.program
         if self._steps == 0:
             extra = sum(technique.start_seconds for technique in self._techniques.values())
-            self._runner.pass_time(program.start_seconds + extra)
+            # it has been on its way since it was started
+            self._runner.pass_time(max(0.0, self._began + program.start_seconds + extra - self._runner.now))
             self._first_step_at = self._runner.now
         if program.fails and self._steps >= program.fails_at:
             self._end(State.FAILED, f"the program failed with {program.fails}", program.fails)
