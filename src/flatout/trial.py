@@ -212,6 +212,12 @@ class GuardReport:
     points: tuple[GuardPoint, ...] = ()
     faults: tuple[str, ...] = ()
     """Each with its check, place, value seen and value needed."""
+    by_rounding: tuple[str, ...] = ()
+    """Those of ``faults`` that rounding alone could bring: a control, or one draw more, may tell."""
+    excused: tuple[str, ...] = ()
+    """What a control has shown to be rounding alone."""
+    control: str = ""
+    """In words, where one was asked."""
     updates: str = ""
     invariants: str = ""
     dropout: str = ""

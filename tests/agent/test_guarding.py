@@ -43,17 +43,20 @@ class Guarded:
         (self.folder / name).mkdir()
         return Driven(self.folder / name, self.command, seed=5, **spec)
 
-    def trial(self, role: str, name: str = "", steps: int = STEPS, **spec: Any) -> list[dict[str, Any]]:
+    def trial(
+        self, role: str, name: str = "", steps: int = STEPS, rounding: str = "", **spec: Any
+    ) -> list[dict[str, Any]]:
         off = role != "random"
         points = POINTS if off else {}
         guard = {"role": role, "folder": str(self.guard), "points": points, "updates": [1, 2]}
+        guard["rounding"] = rounding
         with self._driven(name or role, guard=guard, randomness_off=off, **self.known, **spec) as driven:
             driven.advance(steps)
             driven.stop()
         return driven.of("guarding")
 
     def plan(self, effect: Effect = Effect.APPROXIMATE, **spec: Any) -> GuardReport:
-        told = self.trial("plan", **spec)
+        told = self.told = self.trial("plan", **spec)
         names = [one["name"] for one in spec.get("techniques", ())]
         effects = dict.fromkeys(names, effect)
         return judge_whole(told, self.reference, effects, self.discovery)
@@ -85,6 +88,22 @@ def test_a_plain_program(tmp_path: Path) -> None:
         ("late", 4),
     ]
     assert all(20 < (point.overall_db or 0) < 70 for point in report.points)
+    errs_as_the_plan(guarded)
+
+
+def errs_as_the_plan(guarded: Guarded) -> None:
+    """The control of BF16, at the same weights and batches, parameter by parameter."""
+    told = guarded.trial("control", rounding="bf16")
+    assert {event["what"] for event in told} == {"facts", "gradients", "model"}
+    control, plan = looks(told, "control"), looks(guarded.told, "plan")
+    assert sorted(control) == sorted(plan)
+    for key, look in plan.items():
+        assert look.against == control[key].against == "truth"
+        for name, row in look.rows.items():
+            own = control[key].rows[name]
+            assert own.slope is not None and row.slope is not None
+            assert own.db == pytest.approx(row.db, abs=3.0)
+            assert own.slope - 1.0 == pytest.approx(row.slope - 1.0, abs=2e-3)
 
 
 @pytest.mark.real

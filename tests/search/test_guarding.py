@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from flatout.ledger import Ledger
-from flatout.runners import Request
+from flatout.runners import Request, SessionEnded
 from flatout.runners.mock import MockProgram, MockRunner, MockSession, MockTechnique
-from flatout.search import judge
+from flatout.search import guarding, judge
 from flatout.search.options import SearchOptions
-from flatout.trial import GuardReport, Outcome, State
+from flatout.technique import Effect
+from flatout.trial import Block, GuardReport, Outcome, State
 from guard.told import facts, gradients, model, row, update
 
 from .played import play
@@ -25,6 +26,17 @@ Events = list[dict[str, Any]]
 
 class GuardedSession(MockSession):
     """A played process that tells what its part in the guard would see."""
+
+    def advance(self, steps: int) -> Block:
+        runner = self._runner
+        assert isinstance(runner, GuardedRunner)
+        if runner.dies(self._request):
+            died = "it failed on its own before its first step: ended by signal 11 (SIGSEGV)"
+            self.kill()
+            raise SessionEnded(
+                Outcome(state=State.FAILED, reason=died, error="ProgramCrashed", exit_code=-11)
+            )
+        return super().advance(steps)
 
     def _outcome(self, state: State, reason: str, error: str = "") -> Outcome:
         outcome = super()._outcome(state, reason, error)
@@ -38,7 +50,7 @@ class GuardedSession(MockSession):
         of = "baseline" if guard.role in ("baseline", "truth") else guard.role
         events = [gradients(of, [row()], step) for step in (1, 2, 5, 6, 8, 9)]
         events += [facts(1), facts(2), model(), update(1), update(2)]
-        if guard.role == "plan":
+        if guard.role in ("plan", "control"):
             events = runner.plant(self._request, events)
         return replace(outcome, guarding=tuple(events))
 
@@ -53,10 +65,12 @@ class GuardedRunner(MockRunner):
         program: MockProgram,
         plant: Callable[[Request, Events], Events] = lambda _, events: events,
         no_truth: tuple[str, ...] = (),
+        dies: Callable[[Request], bool] = lambda _: False,
     ) -> None:
         super().__init__(program)
         self.plant = plant
         self.no_truth = no_truth
+        self.dies = dies
 
     def start(self, request: Request, tell: Callable[[str], None] = lambda _: None) -> MockSession:
         self.requests.append(request)
@@ -188,3 +202,137 @@ def test_a_plan_refused_before_the_last_proof_is_given_up(
     sly = next(one for one in report.techniques if one.name == "sly")
     assert sly.standing == "refused"
     assert "layer.weight does not move" in sly.reason
+
+
+LOW = MockProgram(
+    techniques={
+        "bf16": MockTechnique(factor=0.5, effect=Effect.APPROXIMATE, gradients_db=25.0, expected=2.0),
+        "sdpa": MockTechnique(factor=0.8, gradients_db=80.0, expected=1.5),
+    }
+)
+ONLY_BF16 = SearchOptions(only=("bf16",))
+
+
+def flips(plan: float, control: Callable[[Request], float] = lambda _: 1.0) -> Callable[..., Events]:
+    """One parameter of many is so many times its truth, in one step."""
+
+    def plant(request: Request, events: Events) -> Events:
+        assert request.guard is not None
+        slope = plan if request.guard.role == "plan" else control(request)
+        rows = [row(f"experts.{number}.weight", db=40.0) for number in range(30)]
+        off = [row("experts.30.weight", db=40.0, slope=slope)]
+        return [
+            {**event, "rows": rows + (off if event["step"] == 9 else [])}
+            if event["what"] == "gradients"
+            else event
+            for event in events
+        ]
+
+    return plant
+
+
+def test_what_rounding_alone_brings_is_not_refused(tmp_path: Path) -> None:
+    runner = GuardedRunner(LOW, flips(1.1, lambda _: 0.94))
+    report = play(tmp_path, LOW, runner=runner, options=ONLY_BF16)
+    assert report.plan.names == ("bf16",)
+    assert runner.guarded == [*REFERENCE, "guard:bf16", "guard:control:bf16"]
+    control = next(request for request in runner.requests if request.key == "guard:control:bf16")
+    assert control.guard is not None and not control.plan
+    assert (control.guard.rounding, control.guard.precision, control.guard.draw) == ("bf16", "float64", 0)
+    assert report.guard is not None and report.guard.complete
+    assert "1 finding as the rounding of BF16 alone brings it (first: late (step 9): " in report.guard_note
+
+
+def test_no_control_is_asked_where_there_is_nothing_to_excuse(tmp_path: Path) -> None:
+    runner = GuardedRunner(LOW, flips(1.0))
+    assert play(tmp_path, LOW, runner=runner, options=ONLY_BF16).plan.names == ("bf16",)
+    assert runner.guarded == [*REFERENCE, "guard:bf16"]
+
+
+def test_no_control_is_asked_where_rounding_is_no_excuse(tmp_path: Path) -> None:
+    def lost_too(request: Request, events: Events) -> Events:
+        return [*flips(1.1)(request, events)[:-1], update(2, own_size=0.0, apart=1e-3, moved=False)]
+
+    runner = GuardedRunner(LOW, lost_too)
+    assert not play(tmp_path, LOW, runner=runner, options=ONLY_BF16).plan
+    assert not any("control" in key for key in runner.guarded)
+
+
+def test_three_draws_without_the_like_refuse_it(tmp_path: Path) -> None:
+    runner = GuardedRunner(LOW, flips(1.1))
+    report = play(tmp_path, LOW, runner=runner, options=ONLY_BF16)
+    assert not report.plan
+    draws = [f"guard:control:bf16{draw}" for draw in ("", ":2", ":3")]
+    assert runner.guarded[4:] == draws
+    found = [request.guard.draw for request in runner.requests if request.guard and request.key in draws]
+    assert found == [0, 1, 2]
+    reason = next(one for one in report.techniques if one.name == "bf16").reason
+    assert "rounding alone has no parameter off by more than 0" in reason
+    second = GuardedRunner(LOW, flips(1.1, lambda request: 0.94 if request.key.endswith(":2") else 1.0))
+    (tmp_path / "second").mkdir()
+    assert play(tmp_path / "second", LOW, runner=second, options=ONLY_BF16).plan.names == ("bf16",)
+    assert second.guarded[4:] == draws[:2]
+
+
+def test_a_control_serves_all_plans_of_its_format(tmp_path: Path) -> None:
+    runner = GuardedRunner(LOW, flips(1.1, lambda _: 0.94))
+    assert play(tmp_path, LOW, runner=runner).plan.names == ("bf16", "sdpa")
+    assert {"guard:bf16", "guard:bf16+sdpa"} < set(runner.guarded)
+    assert [key for key in runner.guarded if "control" in key] == ["guard:control:bf16"]
+
+
+def test_a_control_that_dies_is_made_in_float32_else_nothing_is_judged(tmp_path: Path) -> None:
+    def big(request: Request) -> bool:
+        guard = request.guard
+        return guard is not None and guard.role == "control" and guard.precision == "float64"
+
+    runner = GuardedRunner(LOW, flips(1.1, lambda _: 0.94), dies=big)
+    assert play(tmp_path, LOW, runner=runner, options=ONLY_BF16).plan.names == ("bf16",)
+    assert runner.guarded[4:] == ["guard:control:bf16", "guard:control:bf16:fp32"]
+
+    (tmp_path / "second").mkdir()
+    runner = GuardedRunner(LOW, flips(1.1), dies=lambda request: "control" in request.key)
+    report = play(tmp_path / "second", LOW, runner=runner, options=ONLY_BF16)
+    assert next(one for one in report.techniques if one.name == "bf16").standing != "refused"
+    note = report.guard_note
+    assert "whether it is the rounding of BF16 alone: a control did not run: it failed on its own" in note
+    assert "Found: late (step 9): the gradient of experts.30.weight is 1.1 times" in note
+
+
+def test_a_budget_without_time_for_a_control_leaves_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarding, "_control_seconds", lambda *_: 1e6)
+    runner = GuardedRunner(LOW, flips(1.1))
+    report = play(tmp_path, LOW, runner=runner, options=ONLY_BF16)
+    assert not any("control" in key for key in runner.guarded)
+    assert next(one for one in report.techniques if one.name == "bf16").standing != "refused"
+    assert "a control needs about 1000000 s, and the budget has" in report.guard_note
+
+
+def test_a_search_that_goes_on_asks_no_control_again(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    first = GuardedRunner(LOW, flips(1.1, lambda _: 0.94))
+
+    def after_the_control(what: str, session: MockSession) -> None:
+        if "guard:control:bf16" in first.guarded[:-1]:
+            raise Killed
+
+    first.before = after_the_control
+    with contextlib.suppress(Killed):
+        play(tmp_path, LOW, runner=first)
+    second = GuardedRunner(LOW, flips(1.1, lambda _: 0.94))
+    play(tmp_path, LOW, runner=second)
+    assert "guard:control:bf16" not in second.guarded
+
+
+def test_a_guard_trial_that_dies_is_no_refusal(tmp_path: Path) -> None:
+    """As where the memory is full and a driver gives up."""
+    runner = GuardedRunner(PROGRAM, dies=lambda request: request.key == "guard:sly")
+    report = play(tmp_path, PROGRAM, runner=runner, options=SearchOptions(only=("sly",)))
+    assert next(one for one in report.techniques if one.name == "sly").standing != "refused"
+    assert report.plan.names == ("sly",)
+    assert "the plan's guard trial: it failed on its own before its first step" in report.guard_note
+    assert report.guard is None or report.guard.passed is None

@@ -48,3 +48,14 @@ def bits_of_plan(techniques: Mapping[str, Effect], program: int) -> int:
         elif effect in (Effect.APPROXIMATE, Effect.RECIPE):
             kept.append(BF16)
     return min(kept)
+
+
+def format_of_plan(techniques: Mapping[str, Effect]) -> str:
+    """The format of the fewest bits that a plan rounds to, by its technique's name; empty where it is not
+    approximate."""
+    formats = [
+        name if name in BY_TECHNIQUE else "bf16"
+        for name, effect in techniques.items()
+        if effect is Effect.APPROXIMATE
+    ]
+    return min(formats, key=lambda name: BY_TECHNIQUE[name], default="")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flatout.guard.bars import Bar
 from flatout.guard.bits import DB_PER_BIT
+from flatout.guard.control import LEAST_ELEMENTS, Key, Shown, Suspicion, ask, loss_apart
 from flatout.guard.records import Look, Row
 from flatout.stats import median
 from flatout.trial import GuardPoint
@@ -34,8 +35,6 @@ whose error is 0.7 of its size."""
 SCALE_FLOOR = {True: 0.005, False: 0.03}
 """Of a slope from 1, by whether the plan keeps the program's bits: smaller is not called a wrong scale."""
 SCALE_ERRORS = 5.0
-LEAST_ELEMENTS = 16
-"""For a slope to be believed."""
 NIL_SHARE = 0.05
 COMMON_SCALE = 0.02
 EXACT_ENOUGH_DB = 120.0
@@ -60,29 +59,85 @@ class Findings:
     points: list[GuardPoint] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    by_rounding: list[str] = field(default_factory=list)
+    """Those of the faults that rounding alone could bring: a control, or one draw more, may tell."""
+    excused: list[str] = field(default_factory=list)
+    """What a control has shown to be rounding alone."""
 
 
-def judge_looks(
-    plan: Mapping[tuple[int, str], Look],
-    baseline: Mapping[tuple[int, str], Look],
-    again: Mapping[tuple[int, str], Look],
+@dataclass
+class _Judged:
+    """What came of one look."""
+
+    point: GuardPoint
+    faults: list[str | Suspicion]
+    unknown: list[str]
+
+
+def judge_looks(  # noqa: PLR0917 - all trials of a program
+    plan: Mapping[Key, Look],
+    baseline: Mapping[Key, Look],
+    again: Mapping[Key, Look],
     expected: Expectation,
     skipped: Mapping[int, str],
+    control: Sequence[Mapping[Key, Look]] = (),
 ) -> Findings:
-    """``skipped``: step -> why nothing can be said of it."""
+    """``skipped``: step -> why nothing can be said of it. ``control``: what rounding alone does, in as many
+    draws as have been asked."""
     found = Findings()
     scale = max([abs(loss) for look in plan.values() for loss in look.wanted_losses] or [0.0])
+    judged: list[_Judged] = []
     for key, look in sorted(plan.items()):
         if look.step in skipped:
             found.unknown.append(f"{_where(look)}: {skipped[look.step]}")
             continue
         own = baseline.get(key) if look.against == "truth" else None
-        floor = again.get(key)
-        point, faults, unknown = _judge(look, own, floor, expected, scale)
-        found.points.append(point)
-        found.faults += faults
-        found.unknown += unknown
+        judged.append(_judge(look, own, again.get(key), expected, scale))
+    if control:
+        _ask_control(judged, plan, control, expected, scale, found)
+    for one in judged:
+        found.points.append(replace(one.point, passed=None if one.unknown else not one.faults))
+        found.faults += [fault if isinstance(fault, str) else fault.text for fault in one.faults]
+        if not control:
+            found.by_rounding += [fault.text for fault in one.faults if not isinstance(fault, str)]
+        found.unknown += one.unknown
     return found
+
+
+def _ask_control(  # noqa: PLR0917
+    judged: Sequence[_Judged],
+    plan: Mapping[Key, Look],
+    control: Sequence[Mapping[Key, Look]],
+    expected: Expectation,
+    scale: float,
+    found: Findings,
+) -> None:
+    """Take out what it explains, and say of the rest what it shows instead."""
+    steps = {one.point.step for one in judged}
+
+    def shown(looks: Mapping[Key, Look]) -> dict[Key, Shown]:
+        rows = {key: look for key, look in looks.items() if look.step in steps and look.against == "truth"}
+        return {key: _shown(look, expected, scale) for key, look in rows.items()}
+
+    suspicions = [one for look in judged for one in look.faults if isinstance(one, Suspicion)]
+    answer = ask(suspicions, shown(plan), [shown(one) for one in control])
+    told = {id(one): f"{one.text}; rounding alone has {why}" for one, why in answer.refused}
+    found.excused += [one.text for one in answer.excused]
+    if answer.open:
+        found.by_rounding += told.values()
+    for look in judged:
+        look.faults = [
+            told.get(id(one), one) for one in look.faults if id(one) in told or isinstance(one, str)
+        ]
+
+
+def _shown(look: Look, expected: Expectation, scale: float) -> Shown:
+    rows = _judged(look, expected)
+    return Shown(
+        rows={row.name: row for row in rows},
+        overall_db=overall_db(rows),
+        loss_apart=loss_apart(look.losses, look.wanted_losses, scale),
+    )
 
 
 def _where(look: Look) -> str:
@@ -91,7 +146,7 @@ def _where(look: Look) -> str:
 
 def _judge(
     look: Look, own: Look | None, floor: Look | None, expected: Expectation, loss_scale: float
-) -> tuple[GuardPoint, list[str], list[str]]:
+) -> _Judged:
     where = _where(look)
     judged = _judged(look, expected)
     overall = overall_db(judged)
@@ -99,7 +154,8 @@ def _judge(
         overall_db([own.rows[row.name] for row in judged if row.name in own.rows]) if own else None
     )
     needed = _needed(expected, own_overall)
-    faults, unknown = [], []
+    faults: list[str | Suspicion] = []
+    unknown: list[str] = []
     worst = min(judged, key=lambda row: row.db, default=None)
     apart = _floor_db(floor, judged)
     nothing = _says_nothing(look) if not judged else ""
@@ -139,9 +195,8 @@ def _judge(
         slope=_overall_slope(judged),
         loss=_mean(look.losses),
         truth_loss=_mean(look.wanted_losses),
-        passed=None if unknown else not faults,
     )
-    return point, faults, unknown
+    return _Judged(point=point, faults=faults, unknown=unknown)
 
 
 def _says_nothing(look: Look) -> str:
@@ -221,29 +276,28 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     overall: float | None,
     needed: float,
     loss_scale: float,
-) -> list[str]:
+) -> list[str | Suspicion]:
     bad = _infinite(look)
     if bad:
         return [f"{where}: the gradient of {_names(bad)} is not finite"]
     underflow = _underflow(where, judged, own)
     if any(row.rms == 0.0 and _own_rms(row, own) > 0.0 for row in judged):
-        return underflow
-    faults = []
-    scale = _scale_fault(judged, own, expected)
+        return [*underflow]
+    faults: list[str | Suspicion] = []
+    scale = _scale_fault(look, judged, own, expected)
     if scale:
-        faults.append(f"{where}: {scale}")
+        faults.append(scale)
     faults += underflow
     if overall is not None and overall < needed:
         worst = min(judged, key=lambda row: row.db)
-        faults.append(
+        text = (
             f"{where}: gradients agree with the truth to {overall:.0f} dB overall, "
             f"{expected.bar.name} needs {needed:.0f} dB (worst: {worst.name}, {worst.db:.0f} dB)"
         )
+        faults.append(Suspicion(text=text, key=look.key, test="overall", seen=overall))
     elif not scale:
-        faults += _worst_fault(where, judged, own, expected)
-    loss = _loss_fault(look, own, expected, loss_scale)
-    if loss:
-        faults.append(f"{where}: {loss}")
+        faults += _worst_fault(look, judged, own, expected)
+    faults += _loss_fault(look, own, expected, loss_scale)
     return faults
 
 
@@ -281,7 +335,9 @@ def _own_nil(row: Row, own: Look | None) -> float:
     return mine.nil if mine is not None else 0.0
 
 
-def _scale_fault(judged: Sequence[Row], own: Look | None, expected: Expectation) -> str:
+def _scale_fault(
+    look: Look, judged: Sequence[Row], own: Look | None, expected: Expectation
+) -> str | Suspicion | None:
     """Gradients that are a number times the truth."""
     wrong: list[Row] = []
     known: list[Row] = []
@@ -301,23 +357,29 @@ def _scale_fault(judged: Sequence[Row], own: Look | None, expected: Expectation)
         if abs(row.slope - 1.0) > allowed:
             wrong.append(row)
     if not wrong:
-        return ""
+        return None
+    where = _where(look)
     slopes = [row.slope for row in wrong if row.slope is not None]
     common = median(slopes)
     alike = [one for one in slopes if abs(one - common) <= COMMON_SCALE * abs(common)]
     if len(wrong) > 1 and len(alike) >= 0.8 * len(known):
         return (
-            f"gradients are {common:.3g} times the true ones in {len(alike)} of {len(known)} parameters: a "
-            "wrong scale, or a wrong normalisation of the loss"
+            f"{where}: gradients are {common:.3g} times the true ones in {len(alike)} of {len(known)} "
+            "parameters: a wrong scale, or a wrong normalisation of the loss"
         )
     worst = max(wrong, key=lambda row: abs((row.slope or 0.0) - 1.0))
-    return (
-        f"the gradient of {worst.name} is {worst.slope:.3g} times the true one along it (expected 1, "
-        f"standard error {worst.slope_error:.1g}); {len(wrong)} of {len(known)} parameters are off"
+    text = (
+        f"{where}: the gradient of {worst.name} is {worst.slope:.3g} times the true one along it "
+        f"(expected 1, standard error {worst.slope_error:.1g}); {len(wrong)} of {len(known)} parameters "
+        "are off"
     )
+    names = tuple(row.name for row in wrong)
+    return Suspicion(text=text, key=look.key, test="scale", parameters=names)
 
 
-def _worst_fault(where: str, judged: Sequence[Row], own: Look | None, expected: Expectation) -> list[str]:
+def _worst_fault(
+    look: Look, judged: Sequence[Row], own: Look | None, expected: Expectation
+) -> list[Suspicion]:
     absolute = expected.bar.worst_db if expected.bar.worst_db is not None else LEAST_WORST_DB
     if expected.bar.overall_db is None:
         absolute = 20.0
@@ -330,18 +392,20 @@ def _worst_fault(where: str, judged: Sequence[Row], own: Look | None, expected: 
     if not below:
         return []
     row, needed = min(below, key=lambda pair: pair[0].db - pair[1])
-    return [
-        f"{where}: the gradient of {row.name} agrees with the truth to {row.db:.0f} dB only, "
+    text = (
+        f"{_where(look)}: the gradient of {row.name} agrees with the truth to {row.db:.0f} dB only, "
         f"{expected.bar.name} needs {needed:.0f} dB"
-    ]
+    )
+    names = tuple(row.name for row, _ in below)
+    return [Suspicion(text=text, key=look.key, test="worst", parameters=names)]
 
 
-def _loss_fault(look: Look, own: Look | None, expected: Expectation, scale: float) -> str:
+def _loss_fault(look: Look, own: Look | None, expected: Expectation, scale: float) -> list[str | Suspicion]:
     """The losses of the step at the same weights and batch."""
+    where = _where(look)
     if len(look.losses) != len(look.wanted_losses):
-        return (
-            f"{len(look.losses)} losses went backward, {len(look.wanted_losses)} in the untouched program"
-        )
+        counts = f"{len(look.losses)} losses went backward, {len(look.wanted_losses)}"
+        return [f"{where}: {counts} in the untouched program"]
     for place, (seen, wanted) in enumerate(zip(look.losses, look.wanted_losses, strict=True)):
         if not math.isfinite(wanted):
             continue
@@ -349,8 +413,12 @@ def _loss_fault(look: Look, own: Look | None, expected: Expectation, scale: floa
         allowed = max(expected.bar.loss, 1e-5) * max(abs(wanted), 0.1 * scale)
         allowed += abs(theirs - wanted) * 2.0 ** (expected.bits_lost + 1)
         if not abs(seen - wanted) <= allowed:
-            return f"the loss is {seen:.6g} instead of {wanted:.6g} at the same weights and batch"
-    return ""
+            text = f"{where}: the loss is {seen:.6g} instead of {wanted:.6g} at the same weights and batch"
+            if not math.isfinite(seen):
+                return [text]
+            apart = loss_apart(look.losses, look.wanted_losses, scale)
+            return [Suspicion(text=text, key=look.key, test="loss", seen=apart)]
+    return []
 
 
 def _overall_slope(rows: Sequence[Row]) -> float | None:

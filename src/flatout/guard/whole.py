@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flatout.guard.bars import bar_of
-from flatout.guard.bits import bits_of_plan, bits_of_program
+from flatout.guard.bits import bits_of_plan, bits_of_program, format_of_plan
 from flatout.guard.invariants import (
     differing_data,
     judge_buffers,
@@ -15,7 +15,7 @@ from flatout.guard.invariants import (
     judge_facts,
     judge_model,
 )
-from flatout.guard.points import Expectation, judge_looks
+from flatout.guard.points import Expectation, Findings, judge_looks
 from flatout.guard.records import Told, all_of, facts, looks, notes
 from flatout.guard.updates import judge_updates
 from flatout.technique import Effect
@@ -60,12 +60,14 @@ def judge_whole(
     discovery: Discovery,
     *,
     random: Told = (),
+    control: Sequence[Told] = (),
     points: Mapping[str, tuple[int, ...]] | None = None,
     unchecked: tuple[str, ...] = (),
     seconds: float = 0.0,
 ) -> GuardReport:
-    """The report of a plan. ``random``: its trial with the program's randomness on; ``points``: what was
-    to be compared."""
+    """The report of a plan. ``random``: its trial with the program's randomness on; ``control``: what the
+    rounding of its format alone does, a draw each, where that was asked; ``points``: what was to be
+    compared."""
     models = all_of(reference.baseline, "model")
     program = bits_of_program(discovery, models[0] if models else {})
     kept = bits_of_plan(techniques, program)
@@ -83,6 +85,7 @@ def judge_whole(
         looks(reference.again, "again"),
         expected,
         skipped,
+        [looks(one, "control") for one in control],
     )
     direct = any(unit.called != "call" for unit in discovery.units)
     invariants, steps = judge_facts(
@@ -118,6 +121,9 @@ def judge_whole(
         truth=TRUTHS[reference.precision],
         points=tuple(found.points),
         faults=tuple(faults),
+        by_rounding=tuple(found.by_rounding),
+        excused=tuple(found.excused),
+        control=_said(found, format_of_plan(techniques)) if control else "",
         updates=updates_seen,
         invariants=f"data, modes, settings and counts as untouched over {steps} steps"
         if steps and not invariants
@@ -125,6 +131,18 @@ def judge_whole(
         dropout=dropout_seen,
         unchecked=tuple(open_questions),
         seconds=seconds,
+    )
+
+
+def _said(found: Findings, format_name: str) -> str:
+    """Of a control that was asked."""
+    excused = len(found.excused)
+    if not excused:
+        return ""
+    s = "s" * (excused > 1)
+    return (
+        f"{excused} finding{s} as the rounding of {format_name.upper()} alone bring{'' if s else 's'} "
+        f"{'them' if s else 'it'} (first: {found.excused[0]})"
     )
 
 
@@ -143,7 +161,7 @@ def text_of(report: GuardReport) -> str:
         own = [p.baseline_db for p in judged if p.baseline_db is not None]
         beside = f" (the untouched program itself: {min(own):.0f})" if own else ""
         parts.append(f"gradients agree with {report.truth} to {least:.0f} dB{beside} at {_places(report)}")
-    parts += [one for one in (report.updates, report.invariants, report.dropout) if one]
+    parts += [one for one in (report.control, report.updates, report.invariants, report.dropout) if one]
     if report.unchecked:
         parts.append(f"not checked: {'; '.join(report.unchecked)}")
     return "; ".join(parts)

@@ -239,7 +239,7 @@ def guard_lines(guard: GuardReport, note: str = "") -> list[str]:
         f"gradients of step{'s' * (len(found) > 1)} {', '.join(found)}, {text}"
         for text, found in steps.items()
     ]
-    rest = (guard.updates, guard.invariants, guard.dropout)
+    rest = (guard.control, guard.updates, guard.invariants, guard.dropout)
     lines += [plain(one) for one in rest if one and one not in note]
     return lines + [f"not checked: {plain(one)}" for one in guard.unchecked if one not in note]
 

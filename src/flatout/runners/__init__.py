@@ -19,13 +19,18 @@ class GuardTrial:
     """What a process does for the guard (agent/guarding/) instead of being timed."""
 
     role: str
-    """``baseline``, ``truth``, ``again``, ``plan``; or ``random``, with the program's randomness on."""
+    """``baseline``, ``truth``, ``again``, ``plan``, ``control``; or ``random``, with the program's own
+    randomness on."""
     points: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Name of a point of training -> its consecutive steps that are compared."""
     updates: tuple[int, ...] = ()
     """Steps at which every optimiser gets the untouched program's gradients."""
     precision: str = "float64"
-    """Of the truth."""
+    """Of the truth, and of a control."""
+    rounding: str = ""
+    """Of a control: the format whose rounding is woven in (``tf32``, ``bf16``)."""
+    draw: int = 0
+    """Of a control: each rounds to another grid of that format."""
     truth: bool = True
     """There is one to compare with."""
 

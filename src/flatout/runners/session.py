@@ -158,7 +158,7 @@ class LocalSession:
         workload = runner.workload
         environment = {**workload.environment, **cache_environment(runner.cache)}
         environment["FLATOUT_SPEC"] = str(spec_path)
-        if self._request.guard is not None and self._request.guard.role == "truth":
+        if self._request.guard is not None and self._request.guard.role in ("truth", "control"):
             environment.update(TORCH_COMPILE_DISABLE="1", TORCHDYNAMO_DISABLE="1")
         by_pth = self._way.name == "overlay"
         sites = [os.path.realpath(path) for path in runner.interpreter.site_packages if Path(path).is_dir()]

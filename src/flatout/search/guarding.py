@@ -2,7 +2,9 @@
 
 The untouched program, its truth (float64; float32 without TF32 where that fails) and a second unchanged
 run come first and serve every plan of the search; then each plan has one process, or two where the program
-draws random numbers. Starts overlap where memory holds them side by side.
+draws random numbers. Starts overlap where memory holds them side by side. A plan with fewer bits is refused
+for what rounding could bring only after a control has been asked (guard/control.py): one more process,
+once a search for each format.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from flatout.codec import from_plain, to_plain
-from flatout.guard.records import notes
-from flatout.guard.whole import Reference, judge_whole, text_of
+from flatout.guard.bits import format_of_plan
+from flatout.guard.records import Told, notes
+from flatout.guard.whole import MOST_FAULTS_TOLD, Reference, judge_whole, text_of
 from flatout.plan import Plan
 from flatout.runners import GuardTrial, SessionEnded
 from flatout.search.bench import Bench, Process
@@ -29,6 +32,10 @@ UPDATES_OF_SCALED = (5, 6)
 LATE = "late.pt"
 RANDOM_STEPS = 3
 """Of the trials with randomness on: dropout is looked at in the last (agent/guarding/dropout.py)."""
+
+
+DRAWS = 3
+"""Of a control, at most: the second and third only where a few parameters alone are at stake."""
 
 
 def guards(bench: Bench) -> bool:
@@ -95,7 +102,9 @@ def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> Gua
     told, why = _told(bench, f"guard:{plan.key}", plan, _trial_of(bench, "plan", truth=reference.precision))
     unchecked = [f"the plan's guard trial: {why}"] if why else []
 
-    def judged(random: tuple[dict[str, object], ...] = ()) -> GuardReport:
+    control: list[Told] = []
+
+    def judged(random: Told = ()) -> GuardReport:
         assert bench.discovery is not None
         return judge_whole(
             told,
@@ -103,12 +112,27 @@ def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> Gua
             techniques,
             bench.discovery,
             random=random,
+            control=tuple(control),
             points=points_of(bench),
             unchecked=tuple(unchecked),
             seconds=bench.clock() - began,
         )
 
     report = judged()
+    format_name = format_of_plan(techniques)
+    while (
+        format_name
+        and reference.precision
+        and len(control) < DRAWS
+        and report.faults
+        and report.faults == report.by_rounding
+    ):
+        left = max(0.0, bench.left() - reserve_seconds)
+        drawn, appeal = _control(bench, format_name, len(control), reference.precision, left)
+        if not drawn:
+            return _undecided(bench, plan, report, f"{format_name.upper()} alone: {appeal}")
+        control.append(drawn)
+        report = judged()
     # a plan that is refused already is not worth another process
     if bench.discovery.random and not report.faults and not why:
         random, why = _told(bench, f"guard:random:{plan.key}", plan, _random_trial())
@@ -120,6 +144,56 @@ def guard_plan(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> Gua
     bench.note("guarded", {"plan": plan.key, "seconds": report.seconds, "report": to_plain(report)})
     bench.say(f"{plan.key}: guard: {'refused: ' if report.faults else ''}{text_of(report)}")
     return report
+
+
+def _control(
+    bench: Bench, format_name: str, draw: int, precision: str, left_seconds: float
+) -> tuple[Told, str]:
+    """(what the rounding of a format alone does to the program, why that is not known or empty)."""
+    key = f"guard:control:{format_name}" + (f":{draw + 1}" if draw else "")
+    why = ""
+    # FP32 is as good as exact beside fewer bits, and takes half the memory
+    for tried, name in ((precision, key), ("float32", f"{key}:fp32"))[: 1 + (precision == "float64")]:
+        if _trial(bench, name) is None:
+            needed = _control_seconds(bench, tried)
+            if needed > left_seconds:
+                late = (
+                    f"a control needs about {needed:.0f} s, and the budget has {left_seconds:.0f} s for it"
+                )
+                return (), why or late
+            bench.say(f"what the rounding of {format_name.upper()} alone does to the gradients")
+        trial = replace(_trial_of(bench, "control", precision=tried), rounding=format_name, draw=draw)
+        told, reason = _told(bench, name, Plan(), trial)
+        if not reason and any(event.get("what") == "gradients" for event in told):
+            return told, ""
+        why = why or f"a control did not run: {reason or 'it told nothing'}"
+    return (), why
+
+
+def _control_seconds(bench: Bench, precision: str) -> float:
+    """As long as the truth took, and half of it more: what is rounded is copied."""
+    known = bench.trials.get("guard:truth" if precision == "float64" else "guard:truth32")
+    if known is not None:
+        return 1.5 * known.seconds
+    steps = max(step for one in points_of(bench).values() for step in one)
+    return bench.start_seconds(Plan()) + 1.5 * steps * bench.baseline_step_seconds
+
+
+def _undecided(bench: Bench, plan: Plan, report: GuardReport, why: str) -> GuardReport:
+    """Of a plan whose findings may be rounding, where that could not be asked. Not noted: it may be asked
+    again."""
+    found = "; ".join(report.faults[:MOST_FAULTS_TOLD])
+    text = f"whether it is the rounding of {why}. Found: {found}"
+    bench.say(f"{plan.key}: guard: could not judge {text}")
+    points = tuple(replace(one, passed=one.passed or None) for one in report.points)
+    return replace(
+        report,
+        passed=None,
+        faults=(),
+        by_rounding=(),
+        points=points,
+        unchecked=(*report.unchecked, text),
+    )
 
 
 def make_reference(bench: Bench) -> Reference:
@@ -234,7 +308,7 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
     """Processes whose start overlaps, as many as memory holds; the rest is started when its turn comes."""
     assert bench.baseline is not None
     running: dict[str, Process] = {}
-    held = [_peek(process) for process in bench.live if process.alive]
+    held = [process.shown() for process in bench.live if process.alive]
     for key, trial in trials:
         if _trial(bench, key) is not None:
             continue
@@ -243,16 +317,18 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
             break
         if not running:
             _make_room(bench, size)
-            held = [_peek(process) for process in bench.live if process.alive]
+            held = [process.shown() for process in bench.live if process.alive]
         running[key] = _start(bench, key, Plan(), trial)
         held.append(size)
     return running
 
 
 def _size(bench: Bench, trial: GuardTrial) -> Outcome:
-    """The memory that a guard trial is taken to need: float64 takes twice as much."""
+    """The memory that a guard trial is taken to need: float64 takes twice as much, and a control keeps what
+    it has rounded."""
     assert bench.baseline is not None
-    factor = 2 if trial.role == "truth" and trial.precision == "float64" else 1
+    exact = trial.role in ("truth", "control")
+    factor = (2 if exact and trial.precision == "float64" else 1) * (2 if trial.role == "control" else 1)
     return replace(
         bench.baseline,
         peak_bytes=factor * bench.baseline.peak_bytes,
@@ -260,18 +336,11 @@ def _size(bench: Bench, trial: GuardTrial) -> Outcome:
     )
 
 
-def _peek(process: Process) -> Outcome:
-    try:
-        return process.peek()
-    except SessionEnded as end:
-        return end.outcome
-
-
 def _make_room(bench: Bench, size: Outcome) -> None:
     """Close idle processes until one more fits; they are started again when they are needed."""
     while True:
         live = [process for process in bench.live if process.alive]
-        if not live or bench.fits(*(_peek(process) for process in live), size):
+        if not live or bench.fits(*(process.shown() for process in live), size):
             return
         live[0].close()
 

@@ -2,7 +2,8 @@
 
 A guard trial is a short process that nobody times. Its role is one of ``baseline`` (the untouched program,
 which writes down weights, gradients and updates for the others), ``truth`` (the same in float64), ``again``
-(the untouched program once more: the floor) and ``plan``. At each *guarded step* all of them stand at the
+(the untouched program once more: the floor), ``plan``, and ``control`` (the truth with a format's rounding
+woven in). At each *guarded step* all of them stand at the
 same weights, batch and random state; dropout is off. In the first of them everybody's optimisers are given
 the untouched program's gradients, so that the updates can be compared by themselves.
 
@@ -46,10 +47,13 @@ class Guarding:
         self.updates_at: list[int] = list(training.spec.guard.get("updates", ()))
         self.facts = Facts(self)
         self.truth: Any = None
-        if self.role == "truth":
+        if self.role in ("truth", "control"):
             from .truth import Truth
 
-            self.truth = Truth(self, training.spec.guard.get("precision") or "float64")
+            guard = training.spec.guard
+            rounding = guard.get("rounding", "") if self.role == "control" else ""
+            precision = guard.get("precision") or "float64"
+            self.truth = Truth(self, precision, rounding, int(guard.get("draw", 0)))
         self.dropout: Any = None
         if self.role == "random":
             from .dropout import Dropout
@@ -209,6 +213,8 @@ class Guarding:
             self.facts.call(module, args, kwargs)
         if self.dropout is not None:
             self.dropout.before_call(original, module, args, kwargs)
+        if self.truth is not None:
+            self.truth.training_call()
         return original(module, *args, **kwargs)
 
     def backward_begins(self, loss: Any) -> None:
@@ -220,6 +226,8 @@ class Guarding:
 
     def backward_ends(self) -> None:
         """The moment of programs that have no optimiser object, or whose optimisers have just run."""
+        if self.truth is not None:
+            self.truth.backward_ended()
         if self._inside:
             inside, self._inside = self._inside, []
             with self.aside():
@@ -590,7 +598,7 @@ class Guarding:
         if self.role == "baseline":
             weights.write(torch, self._path(name), {"before": before, "after": after})
             return
-        if self.role == "truth":
+        if self.role in ("truth", "control"):
             return  # its updates are made in float64, and nobody asks for them
         wanted = self._read(name, of="baseline", after=self.step)
         if wanted is None:
@@ -630,7 +638,7 @@ class Guarding:
             if self.speaks:
                 weights.write(torch, self._path(path), {key: values for key, (_, values) in found.items()})
             return
-        if self.role == "truth" or not self.speaks or not found:
+        if self.role in ("truth", "control") or not self.speaks or not found:
             return
         wanted = self._read(path, of="baseline", after=step)
         start = None

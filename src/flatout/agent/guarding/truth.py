@@ -7,6 +7,8 @@ optimiser and the gradient scaler are left alone too: their steps only pass the 
 
 Where that does not work (memory, an operator without float64, a graph of the program's own), the truth is
 float32 without TF32 and without autocast.
+
+A *control* is the truth with the rounding of a format woven in (rounding.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import functools
 
 from . import weights
+from .rounding import Rounding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,12 +48,14 @@ _SCALER = ("scale", "unscale_", "step", "update")
 
 
 class Truth:
-    """``precision``: ``float64``, or ``float32`` for what is as near as this program can be brought."""
+    """``precision``: ``float64``, or ``float32`` for what is as near as this program can be brought;
+    ``rounding``: the format of a control, or empty, and ``draw`` which one of several."""
 
-    def __init__(self, guarding: Any, precision: str) -> None:
+    def __init__(self, guarding: Any, precision: str, rounding: str = "", draw: int = 0) -> None:
         self.guarding = guarding
         self.torch = guarding.torch
         self.double = precision == "float64"
+        self.rounding = Rounding(self.torch, rounding, draw) if rounding else None
         self._mode: Any = None
         self.asleep = 0
         """Above 0 the mode lets everything through: optimiser, scaler, the agent itself."""
@@ -63,6 +68,20 @@ class Truth:
         else:
             self._patch_autocast()
             self.no_tf32()
+        if self.rounding is not None:
+            self.rounding.watch_autocast()
+            if not self.double:
+                self._mode = self.rounding.mode()
+                self._mode.__enter__()
+
+    def training_call(self) -> None:
+        """An outermost call of a model in training begins."""
+        if self.rounding is not None:
+            self.rounding.open = True
+
+    def backward_ended(self) -> None:
+        if self.rounding is not None:
+            self.rounding.open = False
 
     def no_tf32(self) -> None:
         """Also before each look, since the program may have set it."""
@@ -208,6 +227,9 @@ def _make_mode(torch: Any, truth: Truth) -> Any:
                 return func(*args, **kwargs)
             if func in casts:
                 return args[0].to(casts[func])
+            product = truth.rounding.product(func) if truth.rounding is not None else None
+            if product is not None:
+                return self._product(product, args, kwargs)
             if name in _DRAWING:
                 return self._draw(func, args, kwargs)
             if name in _DRAWING_IN_PLACE and isinstance(args[0], torch.Tensor):
@@ -220,6 +242,12 @@ def _make_mode(torch: Any, truth: Truth) -> Any:
                 rest = {key: up(one) for key, one in kwargs.items() if key != "out"}
                 return func(*up(args), out=out, **rest)
             return raised(func(*up(args), **up(kwargs)))
+
+        def _product(self, func: Any, args: Any, kwargs: Any) -> Any:
+            if not getattr(func, "flatout_opened", False):
+                return raised(func(*up(args), **up(kwargs)))
+            with self:
+                return func(*args, **kwargs)
 
         def _draw(self, func: Any, args: Any, kwargs: Any) -> Any:
             """As the untouched program draws: in float32."""

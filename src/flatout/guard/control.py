@@ -1,0 +1,203 @@
+"""What of a plan's findings the rounding of its format explains: asked of a *control*, the truth with that
+rounding woven in (agent/guarding/rounding.py), in one or a few draws.
+
+A bar expects of every program that rounding errors of many elements are small and average out. Not so
+where a token near a tie is sent to another expert, or where a batch of one is normalised. The control shows
+what rounding does to this very program at these weights and batches. It is one honest draw, and
+a plan is another (its kernels sum in another order, its compiler rounds less often), so what is asked is
+the same kind and size, not the same numbers:
+
+- *Parameters that are off*, by their scale or their decibels: in each look, the worst lies at most
+  ``SIZE`` times as far off as the control's worst of all looks, and at every rank down from it, at most
+  ``COUNT`` times as many and ``SPARE`` more are ``SIZE`` times as far off.
+- *A parameter off in every look*, in ``LOOKS`` at least and always to the same side, is excused only where
+  the control has that very parameter off to that side, in the median of its looks by at least 1 / ``SIZE``
+  as much: flips strike here and there, a wrong backward strikes one place.
+- *All gradients together*: at most ``MARGIN_DB`` below the control at the same look, and never under
+  ``LEAST_DB``: there the format itself has too few bits for this program.
+- *The loss*: at most ``SIZE`` times as far from the truth as the control's furthest, relatively.
+
+Nothing else is ever excused: one wrong scale of all parameters, gradients that are lost, nil or not finite,
+another number of losses, and all that is no gradient.
+
+A flip is rare, and one draw may have missed it. So where no more than ``FEW`` of the parameters are off,
+and where all the rest is near to what a draw allows, the answer is that another draw may tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flatout.guard.records import Row
+from flatout.stats import median
+
+SIZE = 3.0
+COUNT = 2
+SPARE = 2
+LOOKS = 3
+FEW = 0.1
+MARGIN_DB = 6.0
+LEAST_DB = 6.0
+"""An error of half the gradient's size."""
+LEAST_ELEMENTS = 16
+"""For a slope to be believed."""
+
+Key = tuple[int, str]
+"""Of a look: step and take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """A finding that rounding alone could bring."""
+
+    text: str
+    key: Key
+    test: str
+    """``scale``, ``worst``, ``overall`` or ``loss``."""
+    parameters: tuple[str, ...] = ()
+    """Those that are off, for ``scale`` and ``worst``."""
+    seen: float = 0.0
+    """Decibels of ``overall``; how far the loss is off, relatively."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What a trial showed at one look: the parameters that can be judged, and the losses."""
+
+    rows: Mapping[str, Row]
+    overall_db: float | None = None
+    loss_apart: float = 0.0
+
+
+@dataclass
+class Answer:
+    """What the control says of the suspicions."""
+
+    excused: list[Suspicion] = field(default_factory=list)
+    refused: list[tuple[Suspicion, str]] = field(default_factory=list)
+    """With what the control showed instead."""
+    open: bool = False
+    """Another draw may explain all that this one does not."""
+
+
+def loss_apart(losses: Sequence[float], wanted: Sequence[float], scale: float) -> float:
+    """The furthest that a loss is from the truth's, relatively."""
+    pairs = [(a, b) for a, b in zip(losses, wanted, strict=False) if math.isfinite(b)]
+    return max((abs(a - b) / max(abs(b), 0.1 * scale, 1e-30) for a, b in pairs), default=0.0)
+
+
+def ask(
+    suspicions: Sequence[Suspicion], plan: Mapping[Key, Shown], draws: Sequence[Mapping[Key, Shown]]
+) -> Answer:
+    """See the module."""
+    answer = Answer()
+    looks = [shown for control in draws for shown in control.values()]
+    ranks = {test: _ranks(looks, test) for test in ("scale", "worst")}
+    steady = {test: _steady(suspicions, plan, draws, test) for test in ("scale", "worst")}
+    final = False
+    for one in suspicions:
+        if one.test == "overall":
+            why, near = _overall(one, draws)
+        elif one.test == "loss":
+            why, near = _loss(one, looks)
+        else:
+            why = next((steady[one.test][name] for name in one.parameters if name in steady[one.test]), "")
+            near = not why and len(one.parameters) <= max(SPARE, FEW * len(plan[one.key].rows))
+            why = why or _ranked(one, plan[one.key], ranks[one.test])
+        if why:
+            answer.refused.append((one, why))
+            final = final or not near
+        else:
+            answer.excused.append(one)
+    answer.open = bool(answer.refused) and not final
+    return answer
+
+
+def off(row: Row, test: str) -> float | None:
+    """How far a parameter is off, with its side; None where that cannot be told."""
+    if test == "worst":
+        return float(10.0 ** (-row.db / 20.0))
+    if row.slope is None or row.elements < LEAST_ELEMENTS or not math.isfinite(row.slope):
+        return None
+    return row.slope - 1.0
+
+
+def _ranks(looks: Sequence[Shown], test: str) -> list[float]:
+    """The control's furthest parameter of any look, its second furthest, and so on."""
+    found: list[float] = []
+    for shown in looks:
+        sizes = [abs(size) for row in shown.rows.values() if (size := off(row, test)) is not None]
+        for rank, size in enumerate(sorted(sizes, reverse=True)):
+            if rank == len(found):
+                found.append(size)
+            else:
+                found[rank] = max(found[rank], size)
+    return found
+
+
+def _ranked(one: Suspicion, shown: Shown, ranks: Sequence[float]) -> str:
+    """Where more parameters are off, or further, than the control lets expect."""
+    seen = [(abs(off(shown.rows[name], one.test) or 0.0), name) for name in one.parameters]
+    for rank, (size, name) in enumerate(sorted(seen, reverse=True)):
+        place = max(0, math.ceil((rank + 1 - SPARE) / COUNT) - 1)
+        most = ranks[place] if place < len(ranks) else 0.0
+        if size > SIZE * most:
+            if place == 0:
+                return f"no parameter off by more than {most:.2g}, and {name} is by {size:.2g}"
+            return f"only {place} parameters off by more than {most:.2g}, and {rank + 1} are by {size:.2g}"
+    return ""
+
+
+def _steady(
+    suspicions: Sequence[Suspicion],
+    plan: Mapping[Key, Shown],
+    draws: Sequence[Mapping[Key, Shown]],
+    test: str,
+) -> dict[str, str]:
+    """Parameters that are off to one side in every look of theirs, and are not in the control."""
+    suspect = {(one.key, name) for one in suspicions if one.test == test for name in one.parameters}
+    found: dict[str, str] = {}
+    for take, name in sorted({(key[1], name) for key, name in suspect}):
+        keys = [key for key, shown in plan.items() if key[1] == take and name in shown.rows]
+        of_take = sum(key[1] == take for key in plan)
+        if len(keys) < min(LOOKS, of_take) or any((key, name) not in suspect for key in keys):
+            continue
+        sizes = _sizes(plan, keys, name, test)
+        side = 1.0 if sizes[0] > 0.0 else -1.0
+        if any(size * side <= 0.0 for size in sizes):
+            continue
+        seen = abs(median(sizes))
+        own = [size * side for control in draws for size in _sizes(control, keys, name, test)]
+        if not own or median(own) < seen / SIZE:
+            most = f"by {median(own):.2g}" if own else "at no step"
+            found[name] = f"{name} off {most}, and here it is by {seen:.2g} in every step"
+    return found
+
+
+def _sizes(of: Mapping[Key, Shown], keys: Sequence[Key], name: str, test: str) -> list[float]:
+    rows = [of[key].rows[name] for key in keys if key in of and name in of[key].rows]
+    return [size for row in rows if (size := off(row, test)) is not None]
+
+
+def _overall(one: Suspicion, draws: Sequence[Mapping[Key, Shown]]) -> tuple[str, bool]:
+    """(what the control shows instead, whether another draw may show more)."""
+    shown = [control[one.key].overall_db for control in draws if one.key in control]
+    own = min((db for db in shown if db is not None), default=None)
+    if own is None:
+        return "nothing at this step", False
+    if one.seen < own - MARGIN_DB:
+        near = one.seen >= max(own - 2.0 * MARGIN_DB, LEAST_DB)
+        return f"agreement to {own:.0f} dB overall", near
+    if one.seen < LEAST_DB:
+        return f"agreement to {own:.0f} dB too: the format has too few bits for this program", False
+    return "", True
+
+
+def _loss(one: Suspicion, looks: Sequence[Shown]) -> tuple[str, bool]:
+    """As for the decibels."""
+    most = max((shown.loss_apart for shown in looks), default=0.0)
+    if one.seen <= SIZE * most:
+        return "", True
+    return f"the loss off by {most:.2g} of itself at most", one.seen <= SIZE**2 * most

@@ -1,0 +1,176 @@
+"""What a control excuses, and what it never does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flatout.guard.bars import bar_of
+from flatout.guard.bits import format_of_plan
+from flatout.guard.points import Expectation, Findings, judge_looks
+from flatout.guard.records import looks
+from flatout.technique import Effect
+
+from .told import gradients, row
+
+BF16 = Expectation(bar=bar_of({"bf16": Effect.APPROXIMATE}), bits_lost=16)
+STEPS = (1, 2, 5, 6, 8, 9)
+NAMES = tuple("abcdefghijklmnopqrstuvwxyz")
+Slopes = dict[int, dict[str, float]]
+"""Step -> parameter -> its slope; all others are 1."""
+
+
+def told(of: str, slopes: Slopes, db: float = 40.0, **more: Any) -> list[dict[str, Any]]:
+    return [
+        gradients(
+            of,
+            [
+                row(name, db=db, slope=slopes.get(step, {}).get(name, 1.0), slope_error=1e-4)
+                for name in NAMES
+            ],
+            step,
+            **more,
+        )
+        for step in STEPS
+    ]
+
+
+def judge(plan: Any, *control: Any, expected: Expectation = BF16) -> Findings:
+    return judge_looks(
+        looks(plan, "plan"),
+        looks(told("baseline", {}, 130.0), "baseline"),
+        {},
+        expected,
+        {},
+        [looks(one, "control") for one in control],
+    )
+
+
+ONE_FLIP: Slopes = {9: {"a": 1.2, "b": 0.85}}
+
+
+def test_a_flip_as_the_control_has_it_is_excused() -> None:
+    alone = judge(told("plan", ONE_FLIP))
+    assert alone.faults == alone.by_rounding
+    assert "the gradient of a is 1.2 times" in alone.faults[0]
+    other_place = told("control", {2: {"k": 0.9}, 5: {"x": 1.08}})
+    found = judge(told("plan", ONE_FLIP), other_place)
+    assert found.faults == found.by_rounding == []
+    assert found.excused == alone.faults
+    assert [point.passed for point in found.points] == [True] * 6
+
+
+def test_where_rounding_alone_does_nothing_of_the_kind_it_is_refused() -> None:
+    found = judge(told("plan", ONE_FLIP), told("control", {5: {"x": 1.02}}))
+    assert found.excused == []
+    assert "; rounding alone has no parameter off by more than 0.02, and a is by 0.2" in found.faults[0]
+    assert [point.passed for point in found.points] == [True] * 5 + [False]
+
+
+def test_a_draw_more_may_tell_of_few_parameters_only() -> None:
+    quiet, flips = told("control", {}), told("control", {5: {"x": 1.1}})
+    found = judge(told("plan", ONE_FLIP), quiet)
+    assert found.by_rounding == found.faults
+    assert judge(told("plan", ONE_FLIP), quiet, flips).faults == []
+    many: Slopes = {9: dict(zip(NAMES, (1.2, 0.8, 1.15, 0.9, 1.06, 0.93), strict=False))}
+    found = judge(told("plan", many), quiet)
+    assert len(found.faults) == 1
+    assert found.by_rounding == []
+
+
+def test_more_parameters_than_rounding_strikes_are_refused() -> None:
+    struck = dict(zip(NAMES, (1.2, 0.8, 1.15, 0.9, 1.2, 0.85, 1.1), strict=False))
+    control = told("control", {2: {"k": 0.9}})
+    assert judge(told("plan", {9: dict(list(struck.items())[:4])}), control).faults == []
+    found = judge(told("plan", {9: struck}), control)
+    assert "rounding alone has only 1 parameters off by more than 0" in found.faults[0]
+
+
+@pytest.mark.parametrize(
+    ("control", "faults"),
+    [
+        ({step: {NAMES[step]: 1.3} for step in STEPS}, 6),
+        ({step: {"a": 0.8} for step in STEPS}, 6),
+        ({step: {"a": 1.08} for step in STEPS}, 0),
+        ({step: {"a": 1.08} for step in (1, 2)}, 6),
+    ],
+    ids=["others", "to the other side", "the same", "the same, seldom"],
+)
+def test_a_parameter_that_is_off_in_every_step_must_be_so_in_the_control(
+    control: Slopes, faults: int
+) -> None:
+    """A wrong backward strikes one place."""
+    plan: Slopes = {step: {"a": 1.2} for step in STEPS}
+    found = judge(told("plan", plan), told("control", control))
+    assert len(found.faults) == faults
+    assert found.by_rounding == []
+    assert all("here it is by 0.2 in every step" in one for one in found.faults)
+
+
+def test_decibels_of_one_parameter() -> None:
+    plan = told("plan", {})
+    plan[3]["rows"][0].update(db=-1.0, truth_rms=0.1)
+    control = told("control", {})
+    assert "the gradient of a agrees with the truth to -1 dB only" in judge(plan, control).faults[0]
+    control[5]["rows"][7]["db"] = 5.0
+    assert judge(plan, control).faults == []
+
+
+@pytest.mark.parametrize(
+    ("plan_db", "control_db", "words"),
+    [
+        (9.0, 14.0, ""),
+        (9.0, 30.0, "BF16 needs 15 dB (worst: a, 9 dB); rounding alone has agreement to 30 dB overall"),
+        (4.0, 5.0, "the format has too few bits for this program"),
+    ],
+)
+def test_all_gradients_together(plan_db: float, control_db: float, words: str) -> None:
+    found = judge(told("plan", {}, plan_db), told("control", {}, control_db))
+    assert bool(found.faults) == bool(words)
+    assert all(words in one for one in found.faults)
+    assert len(found.excused) == (0 if words else 6)
+
+
+def test_the_loss() -> None:
+    plan = told("plan", {}, losses=[2.5])
+    assert judge(plan, told("control", {}, losses=[2.2])).faults == []
+    refused = judge(plan, told("control", {}, losses=[2.01])).faults
+    assert "the loss is 2.5 instead of 2 at the same weights and batch; rounding alone has" in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "rows", "words"),
+    [
+        ({}, {"slope": 1.1}, "times the true ones in 26 of 26 parameters"),
+        ({}, {"nil": 0.5}, "it underflows"),
+        ({}, {"rms": 0.0, "db": 0.0}, "it underflows"),
+        ({}, {"finite": False, "db": -300.0}, "is not finite"),
+        ({"lost": ["a"]}, {}, "no gradient reaches a"),
+        ({"losses": [2.0, 2.0]}, {}, "2 losses went backward"),
+        ({"losses": [float("nan")]}, {}, "the loss is nan"),
+    ],
+)
+def test_what_is_never_excused(more: dict[str, Any], rows: dict[str, Any], words: str) -> None:
+    """Not even where the control shows the same."""
+    plan, control = told("plan", {}, **more), told("control", {}, **more)
+    for event in (*plan, *control):
+        event["rows"] = [{**one, **rows} for one in event["rows"]]
+    found = judge(plan, control)
+    assert words in found.faults[0]
+    assert found.excused == found.by_rounding == []
+
+
+def test_a_control_that_did_not_come_to_that_step_excuses_nothing() -> None:
+    found = judge(told("plan", {}, 9.0), told("control", {}, 9.0)[:2])
+    assert len(found.excused) == 2
+    assert all("rounding alone has nothing at this step" in one for one in found.faults)
+
+
+def test_the_format_of_a_plan() -> None:
+    approximate, rounding = Effect.APPROXIMATE, Effect.ROUNDING
+    assert format_of_plan({"bf16": approximate, "compile": rounding}) == "bf16"
+    assert format_of_plan({"tf32": approximate}) == "tf32"
+    assert format_of_plan({"tf32": approximate, "bf16": approximate}) == "bf16"
+    assert format_of_plan({"planted": approximate}) == "bf16"
+    assert format_of_plan({"compile": rounding}) == ""
