@@ -8,8 +8,8 @@ processes whose speed wanders, outliers of several times a step, and processes o
 choosing other kernels at the start does. In one search of three there was only time for a single
 difference of unchanged processes. It times the untouched program, compares it with itself, and then with a
 plan that is from 10 % slower to 4.8 times as fast, or no different, until its own rule ends the comparison:
-better, worse, no difference that matters, or not worth more. ``held`` counts intervals that contain the true
-ratio.
+better, worse, no difference that matters, or not worth more. ``held`` counts intervals that contain the
+true ratio.
 
 ``width`` is the interval's half width, as a log ratio, over that of an interval for one look at the very
 same turns and processes at the same level: Student's t for the turns, and for the processes the same

@@ -49,6 +49,8 @@ class MockTechnique:
     missing: tuple[str, ...] = ()
     start_seconds: float = 0.0
     """Added to the start: compiling."""
+    warm_start_seconds: float | None = None
+    """The same of later processes, which find its caches warm; None: as the first."""
     memory_factor: float = 1.0
     refuses: str = ""
     """Reason that its act gives."""
@@ -166,6 +168,8 @@ class MockRunner:
         self.now = 0.0
         self.live: list[MockSession] = []
         self.requests: list[Request] = []
+        self.warm: set[str] = set()
+        """Techniques whose caches are warm."""
         self.before: Callable[[str, MockSession], None] | None = None
         """Called with what is about to happen: a test may raise from it, such as KeyboardInterrupt."""
 
@@ -300,7 +304,7 @@ class MockSession:
     def _step_may_fail(self) -> None:
         program = self._runner.program
         if self._steps == 0:
-            extra = sum(technique.start_seconds for technique in self._techniques.values())
+            extra = sum(self._extra_start(name) for name in self._techniques)
             # it has been on its way since it was started
             self._runner.pass_time(max(0.0, self._began + program.start_seconds + extra - self._runner.now))
             self._first_step_at = self._runner.now
@@ -313,6 +317,13 @@ class MockSession:
                 self._end(State.FAILED, f"{name}: {technique.refuses}", "TechniqueInactive")
             if technique.fails and self._steps >= 4:
                 self._end(State.FAILED, f"{name} ended the program", technique.fails)
+
+    def _extra_start(self, name: str) -> float:
+        technique = self._techniques[name]
+        if technique.warm_start_seconds is not None and name in self._runner.warm:
+            return technique.warm_start_seconds
+        self._runner.warm.add(name)
+        return technique.start_seconds
 
     def _step_seconds(self) -> float:
         program = self._runner.program
