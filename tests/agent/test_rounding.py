@@ -34,6 +34,7 @@ class Woven:
         self.rounding = Rounding(torch, format_name, draw)
         self.rounding.watch_autocast()
         self.rounding.open = True
+        self.rounding.device = "cpu"
         truth = SimpleNamespace(asleep=0, rounding=self.rounding)
         self.mode = _make_mode(torch, truth) if double else self.rounding.mode()
 
@@ -108,6 +109,24 @@ def test_tf32_loses_bits_on_the_way_in_only() -> None:
     assert torch.allclose(out.detach(), a @ b.t(), rtol=1e-13, atol=1e-13)
     assert torch.allclose(x.grad, g @ b, rtol=1e-13, atol=1e-13)
     assert torch.allclose(w.grad, g.t() @ a, rtol=1e-13, atol=1e-13)
+
+
+def test_another_device_than_the_models_stays_exact() -> None:
+    x = numbers(WIDTH, WIDTH)
+    exact = x @ x
+    for format_name in ("tf32", "bf16"):
+        with Woven(format_name) as rounding:
+            rounding.device = "cuda"
+            assert torch.equal(x @ x, exact)
+            rounding.device = "cpu"
+            low = x @ x
+        assert not torch.equal(low, exact)
+    rounding = Rounding(torch, "bf16")
+    rounding.training_call(nn.Linear(2, 2))
+    assert (rounding.open, rounding.device) == (True, "cpu")
+    rounding = Rounding(torch, "tf32")
+    rounding.training_call(nn.Linear(2, 2))
+    assert rounding.device == "cuda"
 
 
 def test_another_draw_errs_as_much_and_otherwise() -> None:

@@ -11,6 +11,8 @@ from torch.nn import functional as F
 SIZES = {
     # layers, experts, width, tokens
     "small": (2, 8, 32, 24),
+    # many with few tokens: one that goes to another expert shows
+    "crowded": (4, 32, 48, 1024),
     "real": (3, 16, 256, 512),
     "large": (6, 32, 768, 8192),
 }
@@ -68,6 +70,8 @@ mixing = torch.randn(WIDTH, WIDTH, generator=generator) / WIDTH**0.5
 kinds = 2.0 * torch.randn(EXPERTS, WIDTH, generator=generator)
 # experts are wanted unequally: the rare ones in few steps only
 odds = 0.5 ** torch.arange(EXPERTS)
+if args.size == "crowded":
+    odds = odds.clamp(min=0.003)
 for step in range(args.steps):
     kind = torch.multinomial(odds, TOKENS, replacement=True, generator=generator)
     inputs = kinds[kind] + torch.randn(TOKENS, WIDTH, generator=generator)

@@ -214,7 +214,7 @@ class Guarding:
         if self.dropout is not None:
             self.dropout.before_call(original, module, args, kwargs)
         if self.truth is not None:
-            self.truth.training_call()
+            self.truth.training_call(module)
         return original(module, *args, **kwargs)
 
     def backward_begins(self, loss: Any) -> None:

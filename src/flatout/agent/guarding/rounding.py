@@ -4,8 +4,9 @@ does to this program's gradients, in everything but the order of sums.
 What autocast lowers is rounded where it goes into a product, and so are the gradients that flow back
 through it. From the first training call to ``backward``, as the techniques open autocast themselves; a
 region that the program opens inside with autocast off stays exact, and one that it opens to fewer bits
-still keeps those. TF32 knows no regions: every product's inputs lose bits, and nothing else does. The
-range of a format is left out: numbers that overflow or vanish are never to be excused.
+still keeps those. TF32 knows no regions: every product's inputs lose bits, and nothing else does. What
+runs on another device than the model (data made on a CPU) stays exact. The range of a format is left
+out: numbers that overflow or vanish are never to be excused.
 
 ``draw`` 0 rounds to the format's own numbers. Each other one rounds to a grid that is shifted anew for
 every tensor (times a number from 1 to 2, rounded, divided again): errors as large, and others, as another
@@ -50,6 +51,8 @@ class Rounding:
         self.everywhere = format == "tf32"
         self.open = False
         """The program is between its first training call and ``backward``."""
+        self.device = "cuda" if self.everywhere else ""
+        """Whose products lose bits; empty: not known yet, and so all."""
         self._regions: list[tuple[Any, int | None]] = []
         """Autocast regions of the program that are open, outermost first: how many bits they keep; None:
         all."""
@@ -74,6 +77,12 @@ class Rounding:
         if not self.open:
             return bits
         return self.bits if bits is None else min(self.bits, bits)
+
+    def training_call(self, module: Any) -> None:
+        """An outermost call of a model in training begins."""
+        self.open = True
+        if not self.everywhere:
+            self.device = next((one.device.type for one in module.parameters()), self.device)
 
     def watch_autocast(self) -> None:
         """Know of the program's own regions."""
@@ -135,6 +144,8 @@ class Rounding:
         torch = self.torch
         if isinstance(value, torch.Tensor):
             if value.dtype not in (torch.float64, torch.float32) or value.layout is not torch.strided:
+                return value
+            if self.device and value.device.type != self.device:
                 return value
             with torch._C.DisableTorchFunction():
                 return self._apply(value, forward, backward)

@@ -74,10 +74,10 @@ class Truth:
                 self._mode = self.rounding.mode()
                 self._mode.__enter__()
 
-    def training_call(self) -> None:
+    def training_call(self, module: Any) -> None:
         """An outermost call of a model in training begins."""
         if self.rounding is not None:
-            self.rounding.open = True
+            self.rounding.training_call(module)
 
     def backward_ended(self) -> None:
         if self.rounding is not None:
