@@ -288,7 +288,8 @@ def test_a_control_that_dies_is_made_in_float32_else_nothing_is_judged(tmp_path:
 
     runner = GuardedRunner(LOW, flips(1.1, lambda _: 0.94), dies=big)
     assert play(tmp_path, LOW, runner=runner, options=ONLY_BF16).plan.names == ("bf16",)
-    assert runner.guarded[4:] == ["guard:control:bf16", "guard:control:bf16:fp32"]
+    controls = ["guard:control:bf16", "guard:control:bf16~2", "guard:control:bf16:fp32"]
+    assert runner.guarded[4:] == controls
 
     (tmp_path / "second").mkdir()
     runner = GuardedRunner(LOW, flips(1.1), dies=lambda request: "control" in request.key)
@@ -328,9 +329,25 @@ def test_a_search_that_goes_on_asks_no_control_again(tmp_path: Path) -> None:
     assert "guard:control:bf16" not in second.guarded
 
 
-def test_a_guard_trial_that_dies_is_no_refusal(tmp_path: Path) -> None:
+def test_a_guard_trial_that_dies_beside_others_runs_once_more_alone(tmp_path: Path) -> None:
     """As where the memory is full and a driver gives up."""
-    runner = GuardedRunner(PROGRAM, dies=lambda request: request.key == "guard:sly")
+    runner = GuardedRunner(PROGRAM, sly_loses_an_update, dies=lambda request: request.key == "guard:sly")
+    alone: list[list[str]] = []
+
+    def look(what: str, session: MockSession) -> None:
+        if session._request.key == "guard:sly~2" and not alone:
+            alone.append([one._request.key for one in runner.live if one is not session])
+
+    runner.before = look
+    report = play(tmp_path, PROGRAM, runner=runner, options=SearchOptions(only=("sly",)))
+    assert runner.guarded.count("guard:sly~2") == 1
+    assert alone == [[]]
+    sly = next(one for one in report.techniques if one.name == "sly")
+    assert "layer.weight does not move" in sly.reason
+
+
+def test_a_guard_trial_that_dies_is_no_refusal(tmp_path: Path) -> None:
+    runner = GuardedRunner(PROGRAM, dies=lambda request: "guard:sly" in request.key)
     report = play(tmp_path, PROGRAM, runner=runner, options=SearchOptions(only=("sly",)))
     assert next(one for one in report.techniques if one.name == "sly").standing != "refused"
     assert report.plan.names == ("sly",)

@@ -364,9 +364,26 @@ def _told(
             _make_room(bench, _size(bench, trial))
             process = _start(bench, key, plan, trial)
         known = _walk(process, trial)
+    known = _alone(bench, key, plan, trial, known)
     if known.state is State.FAILED:
         return known.guarding, known.reason or known.error or "it failed"
     return known.guarding, ""
+
+
+def _alone(bench: Bench, key: str, plan: Plan, trial: GuardTrial, known: Outcome) -> Outcome:
+    """A trial that died beside others, for want of memory or as programs do where it is short, once more by
+    itself."""
+    again = _trial(bench, f"{key}~2")
+    if again is not None or known.state is not State.FAILED:
+        return again or known
+    starved = known.error == "OutOfMemory" or (known.error == "ProgramCrashed" and not known.steps)
+    crowd = [process for process in bench.live if process.alive]
+    if trial.role in ("baseline", "truth", "again") or not starved or not crowd:
+        return known  # the first three wait for each other
+    bench.say(f"{key} died beside {len(crowd)} others ({known.reason}): once more alone")
+    for process in crowd:
+        process.close()
+    return _walk(_start(bench, key, plan, trial), trial)
 
 
 def _walk(process: Process, trial: GuardTrial) -> Outcome:
