@@ -23,8 +23,8 @@ HONEST = {
     "gpt": (("bf16",), ("sdpa", "fused_optimizer")),
     "conv": (("bf16",), ("fused_optimizer",)),
 }
-"""Plans of honest techniques, those together that have the same bar. Dropout and tied weights; BatchNorm and
-a bias before it. Beside the faults, since the untouched trials serve both."""
+"""Plans of honest techniques, together where the bar is the same. Dropout and tied weights; BatchNorm and a
+bias before it. Beside the faults, since the untouched trials serve both."""
 
 
 def missed(house: House, faults: list[Fault]) -> list[str]:
