@@ -317,6 +317,8 @@ class LocalSession:
         steps = step - min(self._taken())
         due = began + steps * self._seconds_a_step
         let_go_at: float | None = None
+        if self._first_step_at is None and max(self._taken()) > 0:
+            self._first_step_at = began - self._seconds_since_written()
         while True:
             taken = self._taken()
             if self._first_step_at is None and max(taken) > 0:
@@ -346,6 +348,13 @@ class LocalSession:
             # closely about when it is due: what it prefetches before it is seen to hold is little then
             left = due - time.monotonic()
             pause = min(longest, max(shortest, left / 3) if left > 0 else pause * 1.3)
+
+    def _seconds_since_written(self) -> float:
+        """How long ago a program that nobody waited for came to its first hold, by what it then wrote."""
+        try:
+            return max(0.0, time.time() - (self.folder / "rank-0.jsonl").stat().st_mtime)
+        except OSError:
+            return 0.0
 
     def _look(self, seconds: float) -> None:
         """Wait a little; hear the supervisor, the ranks and the memory."""

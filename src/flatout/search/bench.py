@@ -21,6 +21,7 @@ from flatout.pace import pace, wait_of
 from flatout.plan import Choice, Plan
 from flatout.room import gpu_room_bytes, host_room_bytes
 from flatout.runners import GuardTrial, Request, Runner, Session, SessionEnded
+from flatout.search.ahead import Ahead
 from flatout.search.bounds import Bound, bound_of
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
@@ -61,7 +62,10 @@ class Process:
         """False when its warm-up never came to rest."""
         self.recompiles_warm = 0
         """Recompiles counted when its warm-up was over."""
+        self.timed = request.guard is None
+        """Its steps are looked at for their time."""
         self.alive = True
+        self.failed = False
         self.recorded = False
         self._own_end: Outcome | None = None
         """Set where the program ended between two calls; its trial is then written by record or close."""
@@ -75,6 +79,8 @@ class Process:
 
         SessionEnded when the process is gone; its trial is then written already.
         """
+        if self.timed:
+            self._bench.ahead.arrive(self)
         try:
             block = self._session.advance(steps)
         except SessionEnded as end:
@@ -117,6 +123,16 @@ class Process:
             self._bench.program_ended(self.steps, end.outcome)
             return end.outcome
 
+    def shown(self) -> Outcome:
+        """What it has shown of its needs; of the untouched program, while it is on its way to its first
+        step."""
+        if not self.steps and self._bench.baseline is not None:
+            return self._bench.baseline
+        try:
+            return self.peek()
+        except SessionEnded as end:
+            return end.outcome
+
     def record(self, outcome: Outcome) -> Trial:
         """Write its trial while it still lives: what it was started for is known."""
         trial = self._trial(outcome)
@@ -154,7 +170,10 @@ class Process:
         self.alive = False
 
     def _left(self, outcome: Outcome) -> None:
+        if self.failed:
+            return  # told before, when it failed ahead of its turn
         self.alive = False
+        self.failed = outcome.state is State.FAILED
         self._bench.live = [process for process in self._bench.live if process is not self]
         if outcome.state is State.COMPLETED and outcome.reason and outcome.steps:
             self._bench.program_ended(self.steps, outcome)
@@ -223,6 +242,7 @@ class Bench:
         self.usual: Usual | None = None
         """What is ordinary around the untouched program's own turns; None: not known."""
         self.live: list[Process] = []
+        self.ahead = Ahead(self)
         # before any process of the search lives: what others leave of the memory
         self._host_room = host_room_bytes() or host.memory_bytes
         self._gpu_room = (gpu_room_bytes(host.gpus[0].uuid) if host.gpus else None) or sys.maxsize
@@ -376,6 +396,10 @@ class Bench:
     ) -> Process:
         """A new process; it has taken no step yet. ``reserve_seconds`` of the budget stay untouched: the
         first step ends when the rest is used up (a compile that takes for ever)."""
+        if guard is None and reference_role == "compare" and not randomness_off and seed is None:
+            process = self.ahead.take(key, plan)
+            if process is not None:
+                return process
         number = 1
         while (unique := key if number == 1 else f"{key}~{number}") in self._started_keys:
             number += 1

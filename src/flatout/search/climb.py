@@ -93,7 +93,8 @@ class Climb:
         step = self.best_step_seconds()
         if not bench.resident:
             return 3 * (bench.start_seconds(plan) + bench.start_seconds(self.best.plan) + 40 * step)
-        start = 0.0 if seat is not None and seat.alive else bench.start_seconds(plan)
+        under_way = (seat is not None and seat.alive) or bench.ahead.has(f"climb:{plan.key}")
+        start = 0.0 if under_way else bench.start_seconds(plan)
         if not self.best.alive:
             start += bench.start_seconds(self.best.plan)
         return start + 6 * self.pair_seconds() + self._restart_seconds(plan)
@@ -125,6 +126,7 @@ class Climb:
         """Prove ``choice`` on top of the best plan so far, and take it if it holds."""
         bench = self.bench
         plan = bench.with_choice(self.best.plan, choice)
+        bench.ahead.keep_only(f"climb:{plan.key}")
         key = bench.verdict_key(f"climb:{plan.key}")
         verdict = bench.verdicts.get(key)
         if verdict is None:
@@ -233,11 +235,20 @@ class Climb:
         if verdict.call is not Call.BETTER:
             return verdict, None
         bench.say(f"{seat.plan.key}: faster; is it still right?")
+        self._start_next(seat.plan)
         judged = judge_plan(
             bench, seat.plan, outcome, losses, reserve_seconds=self.final_seconds(seat.plan)
         )
         verdict = replace(verdict, guard_note=judged.note, guard_report=judged.report)
         return (replace(verdict, guard=judged.note) if judged.passed is False else verdict), None
+
+    def _start_next(self, plan: Plan) -> None:
+        """What is tried next if ``plan`` is right, on its way while the guard looks at it."""
+        for choice in self.waiting[:1]:
+            further = self.bench.with_choice(plan, choice)
+            if set(plan.names) < set(further.names):
+                key = f"climb:{further.key}"
+                self.bench.ahead.start(key, further, reserve_seconds=self.final_seconds())
 
     def _judge(self, choice: Choice, verdict: Verdict, seat: Seat) -> Decision:
         bench = self.bench

@@ -18,23 +18,26 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
     turns = bench.options.figures.share_pairs
     if len(plan.choices) < 2 or not bench.resident or not turns:
         return
-    for choice in reversed(plan.choices):
-        if choice.name == climb.last_accepted:
-            continue
+    waiting = [choice for choice in reversed(plan.choices) if choice.name != climb.last_accepted]
+    while waiting:
+        choice = waiting.pop(0)
         less = bench.without(plan, choice.name)
         key = bench.verdict_key(f"share:{choice.name}")
         verdict = bench.verdicts.get(key)
         if verdict is None:
             step = bench.baseline_step_seconds
-            needed = bench.start_seconds(less) + LEAST_TURNS * max(1.5, 5 * step)
+            seat = Seat(bench=bench, plan=less, key=f"share:{choice.name}")
+            needed = LEAST_TURNS * max(1.5, 5 * step)
+            needed += 0.0 if bench.ahead.has(seat.key) else bench.start_seconds(less)
             if not climb.best.alive:
                 needed += bench.start_seconds(plan)
             if bench.left() < needed:
                 continue
             bench.say(f"share of {choice.name}: the plan without it")
-            seat = Seat(bench=bench, plan=less, key=f"share:{choice.name}")
             if climb.baseline is not climb.best:
                 climb.baseline.close()
+            for other in () if bench.ahead.has(seat.key) else (choice, *waiting):
+                bench.ahead.start(f"share:{other.name}", bench.without(plan, other.name))
             aim = Aim(alpha=alpha, matters=0.0, turns=turns, processes=1, to_the_end=True)
             try:
                 verdict = prove(bench, key, seat, climb.best, aim)
@@ -46,3 +49,4 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
             bench.add_verdict(verdict)
         if verdict.ratio is not None:
             bench.say(f"{choice.name} is worth {times(verdict.ratio)} in the final plan", milestone=True)
+    bench.ahead.keep_only()

@@ -177,6 +177,7 @@ def _search(bench: Bench) -> None:
     climb = Climb(bench, baseline, allowance)
     going_on, set_aside = _screen_all(bench, climb, choices)
     _climb_all(bench, climb, going_on, set_aside)
+    bench.ahead.keep_only()
     bench.phase = Phase.PROVING
     prove_final(bench, climb, alpha=allowance.final)
     bench.phase = Phase.SHARES
@@ -238,20 +239,23 @@ def _candidates(bench: Bench) -> list[Choice]:
 
 
 def _to_screen(bench: Bench, climb: Climb, choices: list[Choice]) -> set[str]:
-    """Names worth screening within the budget: all, all but those dear to start, or none."""
+    """Names worth screening within the budget: all, or none. What is dear to start is not: it would start
+    once more in the climb, where it comes last."""
     choices = [choice for choice in choices if _cannot_gain(bench, climb, choice) is None]
-    if len(choices) < 2:
-        return set()
     step = bench.baseline_step_seconds
     measuring = max(SCREEN_SECONDS, SCREEN_STEPS * step)
-    costs = {choice.name: bench.start_seconds(bench.plan_of([choice])) + measuring for choice in choices}
     climbing = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in choices)
     room = SCREENING_SHARE * (bench.left() - climb.final_seconds()) - climbing
-    cheap = {name for name in costs if bench.extra_start(name) <= DEAR_START_SECONDS}
-    for names in (set(costs), cheap):
-        if sum(costs[name] for name in names) <= room:
-            return names
-    return set()
+    starts = {
+        choice.name: bench.start_seconds(bench.plan_of([choice]))
+        for choice in choices
+        if bench.extra_start(choice.name) <= DEAR_START_SECONDS
+    }
+    together = max(1, bench.ahead.room())
+    starting = max(sum(starts.values()) / together, *starts.values(), 0.0, 0.0)
+    if len(choices) < 2 or len(starts) * measuring + starting > room:
+        return set()
+    return set(starts)
 
 
 def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list[Choice], list[Choice]]:
@@ -259,12 +263,12 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
     bench.phase = Phase.SCREENING
     known = {event.data["name"] for event in bench.ledger.events(bench.search, "screened")}
     screening = _to_screen(bench, climb, choices) | known
-    going_on: list[Choice] = []
+    going_on = [choice for choice in choices if choice.name not in screening]
     set_aside: list[Choice] = []
-    for choice in choices:
-        if choice.name not in screening:
-            going_on.append(choice)
-            continue
+    waiting = [choice for choice in choices if choice.name in screening]
+    while waiting:
+        _start_ahead(bench, climb, [choice for choice in waiting if choice.name not in known])
+        choice = waiting.pop(0)
         screened, seat = screen(bench, choice, climb.final_seconds())
         if screened.fault is None:
             climb.screened[choice.name] = screened
@@ -283,6 +287,16 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
         # short: then what may gain most comes first
         going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
     return going_on, set_aside
+
+
+def _start_ahead(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
+    """Start what is screened next, as many as there is room for, once those before are through."""
+    plans = {f"screen:{plan.key}": plan for plan in (bench.plan_of([choice]) for choice in choices)}
+    if any(bench.ahead.has(key) for key in plans):
+        return
+    for key, plan in plans.items():
+        if not bench.ahead.start(key, plan, reserve_seconds=climb.final_seconds()):
+            return
 
 
 def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> None:

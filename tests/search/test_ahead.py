@@ -1,0 +1,104 @@
+"""Processes started before their turn: sooner done, the same plan, and nothing timed beside a start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.ledger import Ledger
+from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockTechnique
+from flatout.search.standing import Standing
+from flatout.trial import State
+
+from .played import GPU_HOST, PLANTED, play
+
+CUDA = replace(DISCOVERY, device="cuda")
+FEW_CORES = replace(GPU_HOST, cpu_count=2)
+
+
+def program(**changes: Any) -> MockProgram:
+    return MockProgram(**{"techniques": PLANTED, "discovery": CUDA, "start_seconds": 10.0, **changes})
+
+
+class Watched(MockRunner):
+    """Notes how many processes are on their way to their first step, and who is timed meanwhile."""
+
+    def __init__(self, played: MockProgram, *, seed: int = 0) -> None:
+        super().__init__(played, seed=seed)
+        self.most_starting = 0
+        self.beside_a_start: list[str] = []
+        self.before = self._look
+
+    def _look(self, what: str, session: Any) -> None:
+        starting = [other for other in self.live if not other._steps]
+        self.most_starting = max(self.most_starting, len(starting))
+        if what == "advance" and session._steps and starting:
+            self.beside_a_start.append(session._request.key)
+
+
+def test_a_search_is_done_sooner_with_the_same_plan(tmp_path: Path) -> None:
+    alone, together = Watched(program()), Watched(program())
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    slow = play(tmp_path / "a", alone.program, runner=alone, host=FEW_CORES)
+    soon = play(tmp_path / "b", together.program, runner=together, host=GPU_HOST)
+    assert slow.plan.names == soon.plan.names
+    assert alone.most_starting == 1 and together.most_starting >= 3
+    assert soon.elapsed_seconds < slow.elapsed_seconds - 2 * 10.0
+    assert not together.beside_a_start
+    assert not together.live
+
+
+@pytest.mark.parametrize(
+    ("changes", "host"),
+    [
+        ({"discovery": DISCOVERY}, GPU_HOST),
+        ({"discovery": replace(CUDA, world_size=8)}, GPU_HOST),
+        (
+            {"peak_bytes": 30 << 30},
+            replace(GPU_HOST, gpus=(replace(GPU_HOST.gpus[0], memory_bytes=80 << 30),)),
+        ),
+    ],
+    ids=["on a CPU", "many ranks", "little memory"],
+)
+def test_without_room_each_starts_in_its_turn(changes: dict[str, Any], host: Any, tmp_path: Path) -> None:
+    runner = Watched(program(**changes))
+    report = play(tmp_path, runner.program, runner=runner, host=host)
+    assert report.plan.names
+    assert runner.most_starting == 1
+
+
+def test_one_that_fails_on_its_way_is_told_once_and_the_others_go_on(tmp_path: Path) -> None:
+    techniques = {**PLANTED, "sdpa": MockTechnique(refuses="no attention after all", expected=1.5)}
+    runner = Watched(program(techniques=techniques))
+    report = play(tmp_path, runner.program, runner=runner, host=GPU_HOST)
+    standings = {row.name: row.standing for row in report.techniques}
+    assert standings["sdpa"] is Standing.REFUSED
+    assert "compile" in report.plan.names
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        failed = [trial for trial in ledger.trials(1).values() if trial.outcome.state is State.FAILED]
+    assert [trial.plan.names for trial in failed] == [("sdpa",)]
+
+
+@pytest.mark.parametrize("moment", [8, 15, 25, 40, 80, 160])
+def test_ended_at_any_moment_it_goes_on_to_the_same_plan(moment: int, tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "ended").mkdir()
+    whole = play(tmp_path / "whole", program(), runner=MockRunner(program()), host=GPU_HOST)
+    runner = MockRunner(program())
+    count = 0
+
+    def end(what: str, session: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == moment:
+            raise KeyboardInterrupt
+
+    runner.before = end
+    play(tmp_path / "ended", runner.program, runner=runner, host=GPU_HOST)
+    assert not runner.live
+    again = play(tmp_path / "ended", program(), runner=MockRunner(program()), host=GPU_HOST)
+    assert again.plan.names == whole.plan.names
