@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from flatout.host import Host, Interpreter
@@ -26,6 +27,7 @@ from flatout.ledger import Ledger
 from flatout.report import Report, build_report
 from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
 from flatout.search.options import SearchOptions
+from flatout.search.progress import Progress
 from flatout.search.train import search
 from flatout.technique import Effect
 from flatout.workload import Workload
@@ -45,7 +47,9 @@ HOST = Host(system="played", cpu="played", cpu_count=1, memory_bytes=1 << 40)
 INTERPRETER = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
 
 
-def sit(folder: Path, *, seed: int, pace: float) -> Report:
+def sit(
+    folder: Path, *, seed: int, pace: float, tell: Callable[[Progress], None] = lambda _: None
+) -> Report:
     """One sitting: begin the search, or go on from where the last one was killed."""
     runner = MockRunner(PROGRAM, seed=seed, pace=pace)
     with Ledger(folder / "ledger.sqlite") as ledger:
@@ -58,7 +62,20 @@ def sit(folder: Path, *, seed: int, pace: float) -> Report:
             SearchOptions(budget_seconds=3600.0),
             catalogue=PROGRAM.catalogue(),
             clock=runner.clock,
+            tell=tell,
         )
+
+
+def _at_work() -> Callable[[Progress], None]:
+    """Says once on standard output that the search has begun."""
+    told: list[str] = []
+
+    def tell(progress: Progress) -> None:
+        if not told:
+            told.append(progress.text)
+            print("at work", flush=True)
+
+    return tell
 
 
 def kill_and_resume(folder: Path, *, kills: int, seed: int, pace: float) -> dict[str, object]:
@@ -74,10 +91,13 @@ def kill_and_resume(folder: Path, *, kills: int, seed: int, pace: float) -> dict
     done = 0
     finished_early = 0
     while done < kills:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        # one in four during the interpreter's own start, the others from the search's first word on
+        moment = chance.uniform(0.0, 1.4)
+        if done % 4:
+            process.stdout.readline()
         ready = time.monotonic()
-        # the first moment is that of the interpreter's own start, the last one late in a sitting
-        moment = chance.uniform(0.0, 1.6)
         try:
             process.wait(timeout=moment)
             finished_early += 1
@@ -88,6 +108,8 @@ def kill_and_resume(folder: Path, *, kills: int, seed: int, pace: float) -> dict
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
+        finally:
+            process.stdout.close()
         done += 1
         moments.append(round(time.monotonic() - ready, 3))
         check_whole(killed)
@@ -132,7 +154,7 @@ def main() -> int:
     parser.add_argument("--sit", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.sit is not None:
-        sit(arguments.sit, seed=arguments.seed, pace=arguments.pace)
+        sit(arguments.sit, seed=arguments.seed, pace=arguments.pace, tell=_at_work())
         return 0
     with tempfile.TemporaryDirectory() as folder:
         result = kill_and_resume(
