@@ -19,7 +19,7 @@ from flatout.search.bench import Bench
 from flatout.search.measure import Seat, steps_of_block, wanders
 from flatout.search.options import SearchOptions
 from flatout.search.prove import Aim, prove
-from flatout.search.shifts import evidence_so_far, logs_of
+from flatout.search.shifts import evidence_so_far, logs_of, unchanged
 from flatout.surroundings import THERMAL, GpuReading, Reading
 from flatout.trial import Call, Verdict
 
@@ -258,3 +258,25 @@ def test_the_error_allowed_is_split_and_no_more(candidates):
     spent = 2 * allowance.final + candidates * (allowance.first_try + later + allowance.share)
     assert spent <= 0.01 * (1 + 1e-9)
     assert spent > 0.0099
+
+
+@pytest.mark.parametrize(("noise", "pairs"), [(0.001, 4), (0.03, 10)])
+def test_unchanged_processes_that_say_the_same_need_few_turns(tmp_path, noise, pairs):
+    quiet = {**QUIET, "noise": noise, "process_noise": 0.0003}
+    with bench_of(tmp_path, MockProgram(techniques={}, **quiet)) as (bench, _):
+        again = [one for one in bench.verdicts.values() if unchanged(one)]
+    assert len(again) == 3, "what is saved in turns goes into further processes"
+    assert {one.pairs for one in again} == {pairs}
+    assert all(one.ratio is not None for one in again)
+
+
+def test_an_estimate_ends_when_only_processes_could_tell_more(tmp_path):
+    aim = Aim(alpha=ALPHA, matters=0.0, turns=16, processes=1, to_the_end=True)
+    (tmp_path / "quiet").mkdir()
+    (tmp_path / "noisy").mkdir()
+    still = {"drift": 0.0, "spike_chance": 0.0, "process_noise": 0.001}
+    quiet = compare(tmp_path / "quiet", 0.8, aim=aim, noise=0.001, **still)
+    assert quiet.pairs < 16
+    assert quiet.turns_radius <= quiet.processes_radius / 2
+    noisy = compare(tmp_path / "noisy", 0.8, aim=aim, noise=0.1, **still)
+    assert noisy.pairs == 16

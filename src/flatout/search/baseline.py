@@ -33,7 +33,9 @@ LEAST_FOR_CORRELATION = 50
 AGAIN_PROCESSES = 3
 """Unchanged processes beside the first, at most."""
 AGAIN_PAIRS = 10
-"""Pairs of turns with each of them."""
+"""Pairs of turns with each of them, at most."""
+AGAIN_QUIET_PAIRS = 4
+"""Where each of them says the same: of processes there is then more to learn from another one."""
 DRIFT_P = 0.01
 """Chance under which a trend in the ratios of two unchanged processes is taken for one."""
 AGAIN_SHARE = 0.15
@@ -150,8 +152,10 @@ def _once_again(bench: Bench, key: str, baseline: Seat, slow_pairs: int) -> tupl
         alpha=1.0 - bench.options.confidence,
         matters=0.0,
         turns=slow_pairs if slow else AGAIN_PAIRS,
+        first_look=AGAIN_QUIET_PAIRS,
         processes=1,
         to_the_end=True,
+        quiet_turns=AGAIN_QUIET_PAIRS,
         processes_differ=False,
         limit_seconds=AGAIN_SHARE * bench.options.budget_seconds,
         least=2,

@@ -34,7 +34,14 @@ from flatout.search.measure import (
     wanders,
 )
 from flatout.search.shifts import evidence_so_far
-from flatout.sequential import MOST_PROCESS_PAIRS, NEAR_PAIRS, Evidence, Interval, interval_of
+from flatout.sequential import (
+    MOST_PROCESS_PAIRS,
+    NEAR_PAIRS,
+    QUIET_SPREAD,
+    Evidence,
+    Interval,
+    interval_of,
+)
 from flatout.stats import median
 from flatout.surroundings import Span, disturbed, in_words, usual_of
 from flatout.trial import Call, Verdict
@@ -126,7 +133,10 @@ class Aim:
     processes: int = MOST_PROCESS_PAIRS
     """Pairs of processes at most."""
     to_the_end: bool = False
-    """Measure all turns (for an estimate) instead of stopping when decided."""
+    """Measure all turns (for an estimate) instead of stopping when decided, or as many as say something."""
+    quiet_turns: int | None = None
+    """With ``to_the_end``: so many pairs of turns will do where none of them is further than
+    ``QUIET_SPREAD`` from 1; None: all of them are taken."""
     narrow: bool = False
     """Once decided, go on while the turns' part of the interval is the larger, up to ``NARROW_TURNS``."""
     both_ways: bool = False
@@ -283,7 +293,7 @@ class _Comparison:
             least_again=min(most, int(more * again)),
             most=most,
             in_all=in_all,
-            near=SLOW_NEAR if slow or most < NEAR_PAIRS else NEAR_PAIRS,
+            near=SLOW_NEAR if slow or most < NEAR_PAIRS or aim.quiet_turns else NEAR_PAIRS,
             most_processes=aim.processes,
             fresh_seconds=bench.start_seconds(self.a.plan) + bench.start_seconds(self.b.plan),
         )
@@ -386,7 +396,7 @@ class _Comparison:
         samples, aim = self.samples, self.aim
         full = samples.latest >= pace.most
         if aim.to_the_end and samples.processes >= pace.most_processes:
-            return Next.END if full else Next.TURNS
+            return Next.END if full or self._says_all(interval) else Next.TURNS
         if pace.method == APART:
             more = interval is None or aim.to_the_end or samples.processes < APART_LEAST
             more = more or (
@@ -403,6 +413,13 @@ class _Comparison:
         if interval.turns > TURNS_NARROW * interval.processes and not full:
             return Next.TURNS
         return Next.PROCESSES if worthwhile and samples.processes < pace.most_processes else Next.END
+
+    def _says_all(self, interval: Interval | None) -> bool:
+        """Of an estimate: more turns would not change it."""
+        if self.aim.processes_differ:
+            return interval is not None and interval.turns <= TURNS_NARROW * interval.processes
+        quiet, logs = self.aim.quiet_turns, self.samples.logs()[-1]
+        return quiet is not None and len(logs) >= quiet and all(abs(one) <= QUIET_SPREAD for one in logs)
 
     def _decide(self, interval: Interval | None, *, last: bool) -> Call | None:
         return decide(interval, self.aim.matters, last=last, both_ways=self.aim.both_ways)

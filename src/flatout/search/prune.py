@@ -23,6 +23,8 @@ from flatout.trial import Call, Verdict
 
 MAY_BE_WORTH = 0.06
 """What a technique could still be worth, by its share's interval: one pair of processes leaves it wide."""
+SEEN_AT_MOST = 0.5
+"""Of the gain that matters: what it was seen to be worth."""
 LOST_AT_MOST = 0.025
 """Of the speed of the larger plan's own proof: the smaller plan that is further behind is not taken."""
 TURNS_ESTIMATED = 10
@@ -66,12 +68,14 @@ def _worthless(bench: Bench, plan: Plan) -> tuple[Choice, Verdict] | None:
     """The technique that is least worth of those without which the plan was no slower, with its share's
     verdict."""
     found: list[tuple[float, Choice, Verdict]] = []
+    seen_at_most = 1.0 + SEEN_AT_MOST * bench.options.gain_that_matters
     for choice in plan.choices:
         share = bench.verdicts.get(f"share:{choice.name}")
         if share is None or share.plan_b != plan or share.ratio is None or share.high is None:
             continue
         # a verdict that cannot tell says nothing, whatever its ratio
-        if share.call in (Call.SAME, Call.WORSE) and share.ratio < 1.0 and share.high < 1.0 + MAY_BE_WORTH:
+        same = share.call in (Call.SAME, Call.WORSE)
+        if same and share.ratio < seen_at_most and share.high < 1.0 + MAY_BE_WORTH:
             found.append((share.ratio, choice, share))
     if not found:
         return None
