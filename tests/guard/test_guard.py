@@ -100,8 +100,94 @@ def test_rounding_apart_passes_and_divergence_does_not():
     assert judge_losses(near, base).passed is True
     refused = judge_losses(far, base)
     assert refused.passed is False
-    assert "above the untouched program's over steps" in refused.note
-    assert judge_losses(better, base).passed is True
+    assert re.search(r"above the untouched program's 3\.\d+ over steps \d+ to \d+ \(allowed", refused.note)
+    refused = judge_losses(better, base)
+    assert refused.passed is False, "the same batches give no reason to learn faster"
+    assert "below the untouched program's" in refused.note
+
+
+def falling(
+    steps: int, *, speed: float = 1.0, scatter: float = 0.0, seed: int = 0
+) -> list[tuple[int, float]]:
+    """A loss that falls as a small GPT's does, ``speed`` times as fast; each step's batch has its own
+    difficulty, the same for every run, and ``scatter`` of its own."""
+    batches, own = random.Random(5), random.Random(seed)
+    return [
+        (step, 1.0 + 3.0 * math.exp(-speed * step / 100) + batches.gauss(0, 0.1) + own.gauss(0, scatter))
+        for step in range(steps)
+    ]
+
+
+@pytest.mark.parametrize("speed", [0.9, 1.1])
+def test_a_tenth_faster_or_slower_shows_below_what_the_batches_differ(speed: float):
+    """As of another learning rate: within 60 steps, though batches differ by as much as the drift."""
+    assert judge_losses(falling(60, speed=speed, scatter=0.005), falling(60)).passed is False
+    assert judge_losses(falling(60, speed=1 + (speed - 1) / 10, scatter=0.005), falling(60)).passed is True
+
+
+def test_scatter_of_the_difference_is_its_scale():
+    """A plan whose every step differs at random, by more than any drift that counts, is together."""
+    for seed in range(50):
+        judged = judge_losses(falling(80, scatter=0.2, seed=seed), falling(80))
+        assert judged.passed is True, judged.note
+
+
+def test_a_wander_that_turns_round_is_none():
+    """What chaos makes of rounding: it leads away and back, farther than what counts as a drift."""
+    base = falling(80)
+    wander = [(step, loss + 0.25 * math.sin(step / 6)) for step, loss in base]
+    assert judge_losses(wander, base).passed is True
+
+
+def test_divergence_in_the_last_steps_alone_is_seen():
+    base = falling(80)
+    late = [(step, loss + (0.08 * (step - 60) if step > 60 else 0.0)) for step, loss in base]
+    refused = judge_losses(late, base)
+    assert refused.passed is False
+    assert "over steps 60 to 79" in refused.note
+
+
+def test_other_random_numbers_lead_elsewhere():
+    base = falling(80)
+    apart = falling(80, speed=1.15)
+    assert judge_losses(apart, base).passed is False
+    assert judge_losses(apart, base, redrawn=True).passed is True
+    never = [(step, base[0][1]) for step, _ in base]
+    assert judge_losses(never, base, redrawn=True).passed is False, "it learns nothing"
+
+
+def test_a_program_that_throws_itself_back_is_held_to_nothing_smaller():
+    base = [(step, loss + (3.0 if 5 <= step < 20 else 0.0)) for step, loss in falling(80)]
+    apart = [(step, loss + 0.005 * step) for step, loss in base]
+    judged = judge_losses(apart, base)
+    assert judged.passed is True
+    assert "own climbs by" in judged.note
+    assert (
+        judge_losses([(step, loss + 0.005 * step) for step, loss in falling(80)], falling(80)).passed
+        is False
+    )
+
+
+def test_a_loss_small_by_orders_of_magnitude_is_held_to_its_own_size():
+    base = [(step, 10.0 ** (-step / 10) * (1.5 + math.cos(step))) for step in range(80)]
+    stuck = [(step, loss + 1e-3) for step, loss in base]
+    refused = judge_losses(stuck, base)
+    assert refused.passed is False
+    assert "0.001 above" in refused.note
+
+
+def test_one_step_far_out_is_told_and_two_are_a_fault():
+    base = falling(60, scatter=0.0)
+    one = [(step, loss + (1.5 if step == 30 else 0.002 * math.cos(step))) for step, loss in base]
+    judged = judge_losses(one, base)
+    assert judged.passed is True
+    assert "but for step 30" in judged.note
+    two = [(step, loss + (1.5 if step in (30, 45) else 0.002 * math.cos(step))) for step, loss in base]
+    refused = judge_losses(two, base)
+    assert refused.passed is False
+    assert "leaps in 2 of 60 steps, first in step 30" in refused.note
+    again = [(step, loss + (1.6 if step == 12 else 0.0)) for step, loss in base]
+    assert judge_losses(two, base, again).passed is True, "unchanged runs leap as well"
 
 
 def test_another_draw_of_the_same_noise_passes():
@@ -112,6 +198,11 @@ def test_another_draw_of_the_same_noise_passes():
 
 
 def test_the_noise_of_two_unchanged_runs_is_the_scale():
+    base = falling(60)
+    plan = falling(60, speed=1.12)
+    assert judge_losses(plan, base).passed is False
+    assert judge_losses(plan, base, falling(60, speed=0.93)).passed is True, "it leads itself as far away"
+    assert judge_losses(plan, base, falling(60, speed=0.99)).passed is False
     base, again = curve(60, 1, 0.5), curve(60, 2, 0.5)
     worse = [(step, loss + 0.3) for step, loss in curve(60, 3, 0.5)]
     assert judge_losses(worse, base, again).passed is True
@@ -137,7 +228,8 @@ def test_constant_loss_and_too_few_steps():
     same = judge_losses(flat, flat)
     assert same.passed is None, "nothing moves, so nothing is shown to be right"
     assert same.note == "losses cannot be judged: the untouched program's is 2 at every step"
-    assert judge_losses([(step, 1.9) for step in range(20)], flat).passed is None
+    assert judge_losses([(step, 1.99) for step in range(20)], flat).passed is None
+    assert judge_losses([(step, 1.9) for step in range(20)], flat).passed is False
     assert judge_losses([(step, 2.2) for step in range(20)], flat).passed is False
     assert judge_losses(curve(3), [(step, 1.0) for step in range(3)]).passed is None
     assert judge_losses([], flat).passed is None

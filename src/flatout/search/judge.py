@@ -14,6 +14,7 @@ from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
 from flatout.search.guarding import guard_plan, guards
 from flatout.search.standing import Standing
+from flatout.technique import Effect
 from flatout.trial import Gradients, Outcome
 
 RECOMPILES_ALLOWED = 8
@@ -101,7 +102,7 @@ def guard_fault(bench: Bench, process: Process, outcome: Outcome) -> Fault | Non
     # lies near the bar, where the untouched program's own error must be known first
     if gradients.passed is False and not bench.discovery.random and _is_hopeless(bench, outcome):
         return Fault(standing=Standing.REFUSED, reason=gradients.note)
-    losses = judge_curve(bench, process.losses)
+    losses = judge_curve(bench, process.plan, process.losses)
     return Fault(standing=Standing.REFUSED, reason=losses.note) if losses.passed is False else None
 
 
@@ -118,9 +119,23 @@ def judge_start(bench: Bench, plan: Plan, outcome: Outcome) -> Judgement:
     return _judge_gradients(bench, plan, outcome.gradients)
 
 
-def judge_curve(bench: Bench, losses: Losses) -> Judgement:
+def judge_curve(bench: Bench, plan: Plan, losses: Losses) -> Judgement:
     """The losses of a plan's process against the untouched program's."""
-    return judge_losses(losses, bench.baseline_losses, bench.again_losses)
+    effects = {bench.technique(name).effect for name in plan.names}
+    if Effect.RECIPE in effects:
+        return Judgement(passed=None, note="losses are not compared: the plan changes the training itself")
+    return judge_losses(
+        losses, bench.baseline_losses, bench.again_losses, redrawn=_is_redrawn(bench, effects)
+    )
+
+
+def _is_redrawn(bench: Bench, effects: set[Effect]) -> bool:
+    """The plan may draw other random numbers. CUDA's dropout draws others for 16 bits than for 32."""
+    assert bench.discovery is not None
+    if not bench.discovery.random:
+        return False
+    fewer_bits = Effect.APPROXIMATE in effects and bench.discovery.device.startswith("cuda")
+    return Effect.REDRAW in effects or fewer_bits
 
 
 def judge_still(bench: Bench, plan: Plan) -> Judgement:
@@ -148,7 +163,7 @@ def judge_plan(
     report = guard_plan(bench, plan, reserve_seconds=reserve_seconds)
     if report is not None and (report.faults or report.passed is not None):
         own = Judgement(passed=report.passed, note=text_of(report), report=report)
-        return combine(own, judge_curve(bench, losses))
+        return combine(own, judge_curve(bench, plan, losses))
     open_questions = "; ".join(report.unchecked) if report is not None else ""
     gradients = judge_start(bench, plan, outcome)
     assert bench.discovery is not None
@@ -160,7 +175,7 @@ def judge_plan(
     if open_questions:
         open_questions = f"the guard's own trials could not judge it: {open_questions}"
     left_open = Judgement(passed=None, note=open_questions, report=report)
-    return combine(gradients, judge_curve(bench, losses), left_open)
+    return combine(gradients, judge_curve(bench, plan, losses), left_open)
 
 
 def _judge_gradients(bench: Bench, plan: Plan, seen: Gradients | None) -> Judgement:
