@@ -52,8 +52,19 @@ def run_house(
         try:
             house.prepare()
         except (SessionEnded, FlatoutError) as error:
-            reason = f"the untouched program did not run: {error}"
-            return [{"fault": fault.name, "refused": False, "reason": reason} for fault in faults]
+            lines = [
+                {
+                    "fault": fault.name,
+                    "refused": False,
+                    "right": False,
+                    "reason": f"the untouched program did not run: {whole(error)}",
+                    "seconds": round(time.monotonic() - began, 1),
+                }
+                for fault in faults
+            ]
+            for line in lines:
+                say(**line)
+            return lines
         print(f"   prepared in {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         for fault in faults:
             guarded = house.guard(fault.name)
@@ -69,6 +80,19 @@ def run_house(
             say(**line)
             lines.append(line)
     return lines
+
+
+def whole(error: Exception) -> str:
+    """All that is known of a program that ended, not its class alone."""
+    outcome = getattr(error, "outcome", None)
+    if outcome is None:
+        ended = f"{type(error).__name__}: {error}"
+        printed = getattr(error, "child_error", "")
+    else:
+        ended = f"{outcome.error or outcome.state}: {outcome.reason or 'no reason is known'}"
+        ended += f", exit code {outcome.exit_code}, after {outcome.steps} steps"
+        printed = outcome.child_error
+    return f"{ended}; the end of what it printed: {printed[-2000:] or 'nothing'}"
 
 
 def run_modulated(*, work: Path) -> dict[str, Any]:

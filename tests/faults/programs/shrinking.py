@@ -29,14 +29,15 @@ device = torch.device(args.device)
 model = nn.Linear(INPUTS, OUTPUTS).to(device)
 # A fifth of the way to each batch's best answer a step, whatever the size.
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * OUTPUTS)
-generator = torch.Generator().manual_seed(1234)
-truth = torch.randn(OUTPUTS, INPUTS, generator=generator) / INPUTS**0.5
+# Drawn where the model is: a large batch takes a processor longer than a GPU takes for its step.
+generator = torch.Generator(device).manual_seed(1234)
+truth = torch.randn(OUTPUTS, INPUTS, generator=generator, device=device) / INPUTS**0.5
 for step in range(args.steps):
-    inputs = torch.randn(ROWS, INPUTS, generator=generator)
+    inputs = torch.randn(ROWS, INPUTS, generator=generator, device=device)
     targets = inputs @ truth.T
     # no step makes it smaller than its noise: there is always something left to learn
-    targets += 1e-4 * torch.randn(targets.shape, generator=generator)
-    loss = nn.functional.mse_loss(model(inputs.to(device)), targets.to(device))
+    targets += 1e-4 * torch.randn(targets.shape, generator=generator, device=device)
+    loss = nn.functional.mse_loss(model(inputs), targets)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
