@@ -11,8 +11,8 @@ the same kind and size, not the same numbers:
   ``SIZE`` times as far off as the control's worst of all looks, and at every rank down from it, at most
   ``COUNT`` times as many and ``SPARE`` more are ``SIZE`` times as far off.
 - *A parameter off in every look*, in ``LOOKS`` at least and always to the same side, is excused only where
-  the control has that very parameter off to that side, in the median of its looks by at least 1 / ``SIZE``
-  as much: flips strike here and there, a wrong backward strikes one place.
+  the control has that very parameter off to that side too, so that in one look at least it lies no more
+  than ``LEAST`` or half further: flips strike here and there, a wrong backward strikes one place.
 - *All gradients together*: at most ``MARGIN_DB`` below the control at the same look, and never under
   ``LEAST_DB``: there the format itself has too few bits for this program.
 - *The loss*: at most ``SIZE`` times as far from the truth as the control's furthest, relatively.
@@ -37,6 +37,8 @@ SIZE = 3.0
 COUNT = 2
 SPARE = 2
 LOOKS = 3
+LEAST = 0.03
+MORE = 1.5
 FEW = 0.1
 MARGIN_DB = 6.0
 LEAST_DB = 6.0
@@ -157,28 +159,28 @@ def _steady(
     test: str,
 ) -> dict[str, str]:
     """Parameters that are off to one side in every look of theirs, and are not in the control."""
-    suspect = {(one.key, name) for one in suspicions if one.test == test for name in one.parameters}
+    suspect = {(one.key[1], name) for one in suspicions if one.test == test for name in one.parameters}
     found: dict[str, str] = {}
-    for take, name in sorted({(key[1], name) for key, name in suspect}):
-        keys = [key for key, shown in plan.items() if key[1] == take and name in shown.rows]
-        of_take = sum(key[1] == take for key in plan)
-        if len(keys) < min(LOOKS, of_take) or any((key, name) not in suspect for key in keys):
+    for take, name in sorted(suspect):
+        keys = [key for key in plan if key[1] == take]
+        seen = {key: size for key in keys if (size := _size(plan, key, name, test)) is not None}
+        if len(seen) < min(LOOKS, len(keys)):
             continue
-        sizes = _sizes(plan, keys, name, test)
-        side = 1.0 if sizes[0] > 0.0 else -1.0
-        if any(size * side <= 0.0 for size in sizes):
-            continue
-        seen = abs(median(sizes))
-        own = [size * side for control in draws for size in _sizes(control, keys, name, test)]
-        if not own or median(own) < seen / SIZE:
-            most = f"by {median(own):.2g}" if own else "at no step"
-            found[name] = f"{name} off {most}, and here it is by {seen:.2g} in every step"
+        usual = median(list(seen.values()))
+        side = math.copysign(1.0, usual)
+        own = {
+            key: max([side * (_size(control, key, name, test) or 0.0) for control in draws] + [0.0])
+            for key in seen
+        }
+        if all(side * seen[key] > max(MORE * own[key], own[key] + LEAST) for key in seen):
+            beside = side * median(list(own.values()))
+            found[name] = f"{name} off by {beside:.2g}, and here it is by {usual:.2g} in every step"
     return found
 
 
-def _sizes(of: Mapping[Key, Shown], keys: Sequence[Key], name: str, test: str) -> list[float]:
-    rows = [of[key].rows[name] for key in keys if key in of and name in of[key].rows]
-    return [size for row in rows if (size := off(row, test)) is not None]
+def _size(of: Mapping[Key, Shown], key: Key, name: str, test: str) -> float | None:
+    row = of[key].rows.get(name) if key in of else None
+    return None if row is None else off(row, test)
 
 
 def _overall(one: Suspicion, draws: Sequence[Mapping[Key, Shown]]) -> tuple[str, bool]:
