@@ -9,6 +9,7 @@ import pytest
 from flatout.codec import from_plain, to_plain
 from flatout.guard.bits import BF16, FP16, FP32, TF32, bits_of_plan, bits_of_program
 from flatout.guard.whole import Reference, judge_whole, text_of
+from flatout.renderers.sentences import guard_lines
 from flatout.runners.mock import DISCOVERY
 from flatout.technique import Effect
 from flatout.trial import GuardReport, Outcome, State
@@ -49,6 +50,29 @@ def test_an_honest_plan_passes_and_its_report_survives_the_ledger() -> None:
     assert from_plain(GuardReport, to_plain(report)) == report
     outcome = Outcome(state=State.COMPLETED, guarding=tuple(told("plan")))
     assert from_plain(Outcome, to_plain(outcome)) == outcome
+
+
+def test_what_a_control_excused_is_told() -> None:
+    off = gradients("plan", [row(db=40.0), *(row(str(one)) for one in range(5))])
+    off["rows"][0]["slope"] = 1.2
+    plan = [off, *told("plan")[1:]]
+    effects = {"bf16": Effect.APPROXIMATE}
+    alone = judge_whole(plan, REFERENCE, effects, DISCOVERY)
+    assert alone.passed is False
+    assert alone.faults == alone.by_rounding
+    control = [{**gradients("control", off["rows"]), "of": "control"}]
+    report = judge_whole(plan, REFERENCE, effects, DISCOVERY, control=[control])
+    assert report.passed and report.complete
+    assert report.excused == alone.faults
+    words = f"1 finding as the rounding of BF16 alone brings it (first: {alone.faults[0]})"
+    assert words in text_of(report)
+    assert words in guard_lines(report)
+    assert from_plain(GuardReport, to_plain(report)) == report
+    old = {key: value for key, value in to_plain(report).items() if key not in NEW_FIELDS}
+    assert from_plain(GuardReport, old).control == ""
+
+
+NEW_FIELDS = ("by_rounding", "excused", "control")
 
 
 def changed(place: int, event: dict[str, Any]) -> list[dict[str, Any]]:
