@@ -241,6 +241,19 @@ def test_several_losses_of_a_step_are_averaged():
     assert judge_losses(swapped, base).passed is True
 
 
+def test_another_number_of_losses_a_step_is_seen_however_late():
+    base = [(step, loss) for step, loss in falling(300) for _ in range(2)]
+    late = [(step, loss) for place, (step, loss) in enumerate(base) if step < 250 or place % 2]
+    refused = judge_losses(late, base)
+    assert refused.passed is False
+    assert refused.note == "1 backward calls in each step from 289 to 298, untouched 2: other samples"
+    assert judge_losses(base[:-1], base).passed is True, "the last step is not finished"
+    some = [one for place, one in enumerate(base) if place % 6]
+    assert judge_losses(some, base).passed is True, "not in every step"
+    uneven = [(step, loss) for step, loss in falling(300) for _ in range(1 + step % 3)]
+    assert judge_losses([*uneven, *uneven], uneven).passed is True, "it has no usual number"
+
+
 def test_combine():
     good, bad, unknown = (Judgement(passed=passed, note=str(passed)) for passed in (True, False, None))
     assert combine(good, bad) == bad

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ CLIMB, CLIMB_SIGMAS = 0.2, 6.0
 """Of its first loss, and of its batches' spread: a program whose loss climbs by more is unstable itself."""
 OUTLIER_SIGMAS, OUTLIER_SHARE = 10.0, 0.05
 OUTLIERS_ALLOWED = 1
+COUNTED_STEPS = 10
 
 Losses = Sequence[tuple[int, float]]
 
@@ -54,9 +56,13 @@ def judge_losses(plan: Losses, baseline: Losses, again: Losses = (), *, redrawn:
     """``again``: the losses of a second unchanged run. ``redrawn``: the plan may draw other random numbers
     than the untouched program, such as another dropout."""
     theirs, ours, second = per_step(baseline), per_step(plan), per_step(again)
-    common = sorted(theirs.keys() & ours.keys())[:MOST_STEPS]
-    if not common:
+    everything = sorted(theirs.keys() & ours.keys())
+    if not everything:
         return Judgement(passed=None, note="no loss of the same steps to compare")
+    counts = _other_counts(everything, plan, baseline)
+    if counts:
+        return Judgement(passed=False, note=counts)
+    common = everything[:MOST_STEPS]
     bad = next(
         (step for step in common if math.isfinite(theirs[step]) and not math.isfinite(ours[step])), None
     )
@@ -78,6 +84,22 @@ def judge_losses(plan: Losses, baseline: Losses, again: Losses = (), *, redrawn:
         return Judgement(passed=True, note=f"losses equal to the bit over {len(finite)} steps")
     unchanged = {step: second[step] for step in finite if math.isfinite(second.get(step, math.nan))}
     return _by_numbers(finite, ours, theirs, unchanged, redrawn=redrawn)
+
+
+def _other_counts(steps: list[int], plan: Losses, baseline: Losses) -> str:
+    """A fault where the last steps that both have taken, however late, have another number of losses each:
+    the guard's own trials end after a few. The very last may be unfinished."""
+    late = steps[-COUNTED_STEPS - 1 : -1]
+    if len(late) < COUNTED_STEPS:
+        return ""
+    ours, theirs = Counter(step for step, _ in plan), Counter(step for step, _ in baseline)
+    usual = {theirs[step] for step in late}
+    mine = {ours[step] for step in late}
+    if len(usual) > 1 or usual & mine:
+        return ""  # as many as its data or its numbers ask for, or none missing in some step
+    many = " to ".join(str(count) for count in sorted({min(mine), max(mine)}))
+    which = f"in each step from {late[0]} to {late[-1]}"
+    return f"{many} backward calls {which}, untouched {usual.pop()}: other samples"
 
 
 def _of_constant(steps: list[int], ours: dict[int, float], theirs: float) -> Judgement:
