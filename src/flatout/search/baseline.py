@@ -15,7 +15,14 @@ from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
 from flatout.search.limits import find_limits
-from flatout.search.measure import LEAST_COUNTED_STEPS, SLOW_STEP_SECONDS, Beaten, Seat, warm_up
+from flatout.search.measure import (
+    LEAST_COUNTED_STEPS,
+    SLOW_STEP_SECONDS,
+    TURN_SECONDS,
+    Beaten,
+    Seat,
+    warm_up,
+)
 from flatout.search.progress import Phase
 from flatout.search.prove import APART, RESIDENT, Aim, prove
 from flatout.search.record import baseline_outcome, latest
@@ -40,6 +47,9 @@ DRIFT_P = 0.01
 """Chance under which a trend in the ratios of two unchanged processes is taken for one."""
 AGAIN_SHARE = 0.15
 """Of the whole budget."""
+SECOND_AGAIN_SHARE = 0.2
+"""With the second of them: while one difference is known, one pair of processes proves little."""
+WARM_UP_STEPS = 12
 AGAIN_SLOW_PAIRS = 6
 """Where one takes more than a second: with the first of them."""
 AGAIN_SLOW_LATER_PAIRS = 4
@@ -117,7 +127,8 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     if first is None or trial is None:
         if not _affords_again(bench, 0):
             return
-        first, outcome = _once_again(bench, AGAIN, baseline, AGAIN_SLOW_PAIRS)
+        _start_ahead(bench)
+        first, outcome = _once_again(bench, AGAIN, baseline, AGAIN_SLOW_PAIRS, 1)
     else:
         outcome = trial.outcome
     _learn_noise(bench, first, outcome)
@@ -128,25 +139,61 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
             break
         key = ALIGNED if bench.aligned else AGAIN
         key = f"{key}~{done + 1}" if done else key
-        verdict, _ = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS)
+        verdict, _ = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS, _compared(bench) + 1)
         _align_where_needed(bench, verdict)
+    bench.ahead.keep_only()
     _learn_spread(bench)
 
 
+def _start_ahead(bench: Bench) -> None:
+    """As many of them as the budget allows for, where several may start at once."""
+    room = bench.ahead.room()
+    for number in range(1, min(room, AGAIN_PROCESSES) + 1):
+        warm_up = WARM_UP_STEPS * bench.baseline_step_seconds
+        seconds = bench.start_seconds(Plan()) + number * (warm_up + _seconds_once_again(bench))
+        if room < 2 or seconds > _again_share(number - 1) * bench.options.budget_seconds:
+            break
+        bench.ahead.start(_again_key(number), Plan())
+
+
+def _compared(bench: Bench) -> int:
+    return sum(unchanged(one) for one in bench.verdicts.values())
+
+
+def _again_key(number: int) -> str:
+    return AGAIN if number == 1 else f"{AGAIN}~{number}"
+
+
+def _again_share(before: int) -> float:
+    return SECOND_AGAIN_SHARE if before == 1 else AGAIN_SHARE
+
+
+def _seconds_once_again(bench: Bench) -> float:
+    """Estimate of one comparison, the start of its process apart."""
+    return AGAIN_QUIET_PAIRS * max(2 * TURN_SECONDS, 8 * bench.baseline_step_seconds)
+
+
 def _affords_again(bench: Bench, before: int) -> bool:
-    needed = bench.start_seconds(Plan()) + 4 * 4 * bench.baseline_step_seconds
+    waits = bench.ahead.has(_again_key(_compared(bench) + 1))
+    needed = _seconds_once_again(bench) + (0.0 if waits else bench.start_seconds(Plan()))
     if not before:
         if bench.left() >= needed:
             return True
         bench.note("unrepeated", {"needed": needed})
         bench.say("no time for a second unchanged run: its noise is not known", milestone=True)
         return False
-    spent = sum(trial.seconds for name, trial in bench.trials.items() if name.partition("~")[0] == AGAIN)
-    return spent + needed <= AGAIN_SHARE * bench.options.budget_seconds
+    # of a search before such times were written down, its trials tell
+    told = [event.data["seconds"] for event in bench.ledger.events(bench.search, "compared again")]
+    trials = [trial.seconds for name, trial in bench.trials.items() if name.partition("~")[0] == AGAIN]
+    spent: float = sum(told or trials)
+    return spent + needed <= _again_share(before) * bench.options.budget_seconds
 
 
-def _once_again(bench: Bench, key: str, baseline: Seat, slow_pairs: int) -> tuple[Verdict, Outcome]:
-    """One more unchanged process against the first."""
+def _once_again(
+    bench: Bench, key: str, baseline: Seat, slow_pairs: int, number: int
+) -> tuple[Verdict, Outcome]:
+    """One more unchanged process, its ``number``, against the first."""
+    began = bench.clock()
     slow = bench.baseline_step_seconds >= 0.12
     aim = Aim(
         alpha=1.0 - bench.options.confidence,
@@ -160,9 +207,11 @@ def _once_again(bench: Bench, key: str, baseline: Seat, slow_pairs: int) -> tupl
         limit_seconds=AGAIN_SHARE * bench.options.budget_seconds,
         least=2,
     )
-    again = Seat(bench=bench, plan=Plan(), key=AGAIN)
+    again = Seat(bench=bench, plan=Plan(), key=_again_key(number))
     try:
-        return _compare_again(bench, key, baseline, again, aim)
+        compared = _compare_again(bench, key, baseline, again, aim)
+        bench.note("compared again", {"key": key, "seconds": bench.clock() - began})
+        return compared
     except Beaten as beaten:
         bench.kill_all()
         error = error_of(beaten.outcome)
