@@ -367,7 +367,7 @@ class Grid:
         row = self.plans.setdefault(
             key, {"names": key.split("+"), "start_seconds": outcome.startup_seconds}
         )
-        row.setdefault("alone_seconds", spent)
+        row["alone_seconds"] = row.get("alone_seconds", 0.0) + spent
         row.pop("failed", None)
         row.update(
             step_seconds=_median(turns[key]),
@@ -387,7 +387,7 @@ def plan_key(report: dict[str, Any]) -> str:
 
 def grid_seconds(data: dict[str, Any]) -> tuple[float, float]:
     """(One after the other, as run). The first: each plan's own start (as long as it took side by side),
-    warm-up and turns, and the untouched program's start once."""
+    warm-up and turns, those that played again twice, and the untouched program's start once."""
     alone = sum(row.get("alone_seconds") or 0.0 for row in data["plans"].values())
     alone += data["plans"]["baseline"].get("start_seconds", 0.0)
     return alone, sum(wave["seconds"] for wave in data["waves"])
