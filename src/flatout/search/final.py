@@ -10,14 +10,17 @@ from flatout.plan import Plan
 from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
-from flatout.search.guarding import guard_plan
+from flatout.search.guarding import guard_plan, guards
 from flatout.search.measure import Beaten
-from flatout.search.prove import Aim, numbers, prove
+from flatout.search.prove import RESIDENT, Aim, numbers, prove
+from flatout.search.shifts import evidence_so_far
 from flatout.search.standing import Standing
+from flatout.sequential import QUIET_SPREAD, spread_known
 from flatout.trial import Call, GuardReport, Verdict
 
 FINAL_FIRST_LOOK = 10
-"""Pairs of turns: the interval that people quote may cost a few more than a decision needs."""
+"""Pairs of turns: the interval that people quote may cost a few more than a decision needs, where it is
+the turns that make it wide."""
 SLOW_STEP_SECONDS = 0.5
 
 
@@ -29,6 +32,11 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     plan = climb.best.plan
     if not plan:
         return None
+    proved = _proved_by_climb(bench, climb)
+    if proved is not None:
+        bench.note("final", {"plan": plan.key, "verdict": proved.key})
+        bench.say(f"{plan.key}: proved against the untouched program itself already", milestone=True)
+        return proved
     key = bench.verdict_key(f"final:{plan.key}")
     verdict = bench.verdicts.get(key)
     if verdict is None:
@@ -68,6 +76,25 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
     return verdict
 
 
+def _proved_by_climb(bench: Bench, climb: Climb) -> Verdict | None:
+    """The climb's own verdict, where it compared the plan with the untouched program and its processes are
+    the larger part of the interval: the very same ones could say nothing new, where turns are quiet."""
+    if not _quiet(bench) or (guards(bench) and not climb.guard_whole):
+        return None
+    for verdict in reversed(bench.verdicts.values()):
+        if not verdict.key.startswith("climb:") or verdict.plan_b != climb.best.plan or verdict.plan_a:
+            continue
+        turns, processes = verdict.turns_radius, verdict.processes_radius
+        told = turns is not None and processes is not None and turns <= processes
+        return verdict if told and verdict.call is Call.BETTER and not verdict.guard else None
+    return None
+
+
+def _quiet(bench: Bench) -> bool:
+    spread = spread_known(evidence_so_far(bench.verdicts.values(), method=RESIDENT))
+    return spread is not None and spread <= QUIET_SPREAD
+
+
 def _refused(bench: Bench, climb: Climb, key: str, report: GuardReport | None) -> Verdict | None:
     """A plan that the climb had no time to guard, and that the guard has something against."""
     if report is None or not report.faults:
@@ -105,7 +132,7 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
         alpha=alpha,
         matters=bench.options.gain_that_matters,
         narrow=True,
-        first_look=None if step > SLOW_STEP_SECONDS else FINAL_FIRST_LOOK,
+        first_look=None if step > SLOW_STEP_SECONDS or _quiet(bench) else FINAL_FIRST_LOOK,
     )
     try:
         verdict = prove(bench, key, baseline, best, aim)
