@@ -11,13 +11,13 @@ import pytest
 
 from flatout.host import Host
 from flatout.ledger import Ledger
-from flatout.plan import Plan
+from flatout.plan import Choice, Plan
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner
 from flatout.search.bench import Bench
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Progress
 from flatout.surroundings import GpuReading, Reading
-from flatout.trial import Outcome, State
+from flatout.trial import Outcome, State, Trial
 
 from .played import HOST, INTERPRETER, PLANTED, workload
 
@@ -130,3 +130,25 @@ def test_a_small_budget_is_for_all_but_the_very_first_step(bench: Bench) -> None
     bench.start("climb:compile", Plan(), reserve_seconds=20.0)
     limits = [request.step_limit_seconds for request in runner.requests]
     assert limits == [30.0, pytest.approx(10.0), 5.0]
+
+
+def test_a_graph_that_was_compiled_before_starts_sooner(bench: Bench) -> None:
+    def started(key: str, seconds: float, *names: str) -> None:
+        outcome = Outcome(state=State.COMPLETED, startup_seconds=seconds)
+        plan = Plan(choices=tuple(Choice(name=name) for name in names))
+        bench.trials[key] = Trial(key=key, plan=plan, outcome=outcome, started=0.0)
+
+    compiler: Any = bench.technique("compile")
+    compiler.after = ("bf16",)
+    bench.baseline = Outcome(state=State.COMPLETED, startup_seconds=10.0)
+    bench.extra_start_seconds["compile"] = 60.0
+    both = Plan(choices=(Choice(name="bf16"), Choice(name="compile")))
+    more = Plan(choices=(*both.choices, Choice(name="fused_optimizer")))
+    assert bench.start_seconds(both) == 70.0
+    started("alone", 70.0, "compile")
+    assert bench.start_seconds(both) == 70.0, "another graph"
+    started("first", 70.0, "bf16", "compile")
+    assert bench.start_seconds(both) == bench.start_seconds(more) == 34.0
+    started("second", 15.0, "bf16", "compile", "fused_optimizer")
+    assert bench.start_seconds(both) == bench.start_seconds(more) == 15.0
+    assert bench.start_seconds(Plan()) == 10.0
