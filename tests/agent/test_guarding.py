@@ -44,12 +44,18 @@ class Guarded:
         return Driven(self.folder / name, self.command, seed=5, **spec)
 
     def trial(
-        self, role: str, name: str = "", steps: int = STEPS, rounding: str = "", **spec: Any
+        self,
+        role: str,
+        name: str = "",
+        steps: int = STEPS,
+        rounding: str = "",
+        precision: str = "float64",
+        **spec: Any,
     ) -> list[dict[str, Any]]:
         off = role != "random"
         points = POINTS if off else {}
         guard = {"role": role, "folder": str(self.guard), "points": points, "updates": [1, 2]}
-        guard["rounding"] = rounding
+        guard.update(rounding=rounding, precision=precision)
         with self._driven(name or role, guard=guard, randomness_off=off, **self.known, **spec) as driven:
             driven.advance(steps)
             driven.stop()
@@ -88,12 +94,13 @@ def test_a_plain_program(tmp_path: Path) -> None:
         ("late", 4),
     ]
     assert all(20 < (point.overall_db or 0) < 70 for point in report.points)
-    errs_as_the_plan(guarded)
+    errs_as_the_plan(guarded, "float64")
+    errs_as_the_plan(guarded, "float32")
 
 
-def errs_as_the_plan(guarded: Guarded) -> None:
+def errs_as_the_plan(guarded: Guarded, precision: str) -> None:
     """The control of BF16, at the same weights and batches, parameter by parameter."""
-    told = guarded.trial("control", rounding="bf16")
+    told = guarded.trial("control", f"control in {precision}", rounding="bf16", precision=precision)
     assert {event["what"] for event in told} == {"facts", "gradients", "model"}
     control, plan = looks(told, "control"), looks(guarded.told, "plan")
     assert sorted(control) == sorted(plan)

@@ -114,7 +114,7 @@ class Truth:
 
     def raised_inputs(self, args: Any, kwargs: Any) -> Any:
         """What a module is called with, cast up: recurrent ones look at dtypes themselves."""
-        if self._mode is None or self.asleep:
+        if not self.double or self._mode is None or self.asleep:
             return args, kwargs
         torch = self.torch
 
