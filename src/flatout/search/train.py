@@ -49,6 +49,8 @@ CLOSE = 0.8
 """Of the gain alone of the one that was preferred: from there on an alternative is tried in its place."""
 DEAR_LAST_ROOM = 2.0
 """Times what the candidates are expected to take: guard and fresh processes may take as much again."""
+SAME_RETRY = 1 / 3
+"""Of what a second try may cost, for one that was proved to make no difference."""
 SCREENING_SHARE = 0.9
 """Of the budget left: screening and climb must be expected to fit, else less is screened."""
 
@@ -368,7 +370,8 @@ def _climb_all(bench: Bench, climb: Climb, choices: list[Choice], set_aside: lis
             and decision.call in (Call.SAME, Call.UNKNOWN, Call.WORSE)
             and len(climb.best.plan.choices) > decision.grown_since
         ):
-            _try_again(bench, climb, decision.choice)
+            share = SAME_RETRY if decision.call is Call.SAME else 1.0
+            _try_again(bench, climb, decision.choice, share=share)
     if climb.best.plan:
         for choice in set_aside:
             _try_again(bench, climb, choice)
@@ -390,12 +393,14 @@ def _close_rival(bench: Bench, climb: Climb, choice: Choice) -> bool:
     return False
 
 
-def _try_again(bench: Bench, climb: Climb, choice: Choice, *, in_place: bool = False) -> None:
+def _try_again(
+    bench: Bench, climb: Climb, choice: Choice, *, in_place: bool = False, share: float = 1.0
+) -> None:
     """One that lost, on the plan that has grown since, where that costs a small part of the budget.
-    ``in_place``: of what excludes it."""
+    ``in_place``: of what excludes it; ``share``: of what may be spent."""
     seconds = climb.candidate_seconds(bench.with_choice(climb.best.plan, choice), None)
     if (
-        seconds <= bench.options.figures.retry_share * bench.options.budget_seconds
+        seconds <= share * bench.options.figures.retry_share * bench.options.budget_seconds
         and (in_place or _rival(bench, climb, choice) is None)
         and _cannot_gain(bench, climb, choice) is None
     ):
