@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import pvariance
 
 from flatout.guard import Judgement
 from flatout.stats import MAD_TO_SIGMA, mad, median
@@ -22,9 +23,12 @@ MOST_STEPS = 100
 LEAST_STEPS = 8
 WINDOWS = 4
 """The steps are smoothed to so many means. The first shows the least and is never asked alone."""
-SIGMAS = 10.0
-"""Of a window's mean, from the scatter inside the window. Honest plans wander slowly as well: those that
-were measured reached 6 in two windows together."""
+PARTS = (1, 2, 4)
+"""The whole, its first half and its first quarter are each looked at in such windows."""
+LEAST_STEPS_OF_PART = 16
+SIGMAS, SPREADS = 10.0, 4.0
+"""Of a window's mean, from its scatter from step to step; and of how far the differences wander in it. Of
+the honest plans that were measured none exceeded both in two windows together."""
 LEARNT = 0.04
 """Of what the program has learnt by then, that a drift in two windows together must exceed."""
 SMALL = 0.005
@@ -126,6 +130,8 @@ class Window:
     """Mean of plan minus untouched."""
     error: float
     """Of that mean, were the steps independent."""
+    wander: float
+    """Standard deviation of the differences in it, without that scatter."""
     level: float
     mean: float
     """Of the untouched program's loss."""
@@ -140,6 +146,7 @@ class Bar:
     learnt: float
     small: float
     floor: float
+    spreads: float = SPREADS
     of_level: bool = True
     """A loss that has shrunk by orders of magnitude: another order is not the same."""
 
@@ -147,7 +154,7 @@ class Bar:
         matters = max(self.learnt * window.learnt, self.small * window.level)
         if self.of_level:
             matters = min(matters, window.level)
-        return max(SIGMAS * window.error, matters, self.floor)
+        return max(SIGMAS * window.error, self.spreads * window.wander, matters, self.floor)
 
     def exceeded(self, window: Window) -> bool:
         return abs(window.apart) > self.allowed(window)
@@ -167,12 +174,18 @@ def _by_numbers(
     climb = _climb(untouched, windows)
     floor = max(climb, AGAIN * _most_apart_unchanged(windows, theirs, unchanged))
     pair = Bar(learnt=LEARNT, small=SMALL, floor=floor)
-    alone = Bar(learnt=LEARNT_ALONE, small=SMALL_ALONE, floor=floor)
+    alone = Bar(learnt=LEARNT_ALONE, small=SMALL_ALONE, floor=floor, spreads=0.0)
     if redrawn:
         pair = alone = Bar(learnt=LEARNT_REDRAWN, small=SMALL_REDRAWN, floor=floor, of_level=False)
-    for before, window in itertools.pairwise(windows[1:]):
-        if before.apart * window.apart > 0 and pair.exceeded(before) and pair.exceeded(window):
-            return _drift(window, pair, first=before.first)
+    for part in PARTS:
+        count = len(steps) // part
+        if part > 1 and count < LEAST_STEPS_OF_PART:
+            continue
+        # what learns fast has learnt all, the one way or the other, before the last windows
+        of_part = _windows(steps[:count], apart[:count], untouched[:count])
+        for before, window in itertools.pairwise(of_part[1:]):
+            if before.apart * window.apart > 0 and pair.exceeded(before) and pair.exceeded(window):
+                return _drift(window, pair, first=before.first)
     late = windows[-1]
     if alone.exceeded(late):
         return _drift(late, alone, first=late.first)
@@ -211,6 +224,7 @@ def _windows(steps: list[int], apart: list[float], untouched: list[float]) -> li
                 first=steps[place],
                 last=steps[place + size - 1],
                 apart=math.fsum(part) / size,
+                wander=math.sqrt(max(0.0, pvariance(part) - scatter**2)),
                 error=scatter / math.sqrt(size),
                 level=median([abs(loss) for loss in untouched[place : place + size]]),
                 mean=mean,
