@@ -143,7 +143,7 @@ def test_scatter_of_the_difference_is_its_scale():
 
 
 def test_a_wander_is_no_drift():
-    """What chaos makes of rounding: it grows, leads away slowly and comes back, farther than what counts."""
+    """What chaos makes of rounding: it grows, leads away slowly and comes back, by more than counts."""
     base = falling(100)
     for seed in range(100):
         rng, apart, wander = random.Random(seed), 0.0, []
