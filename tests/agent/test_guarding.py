@@ -14,7 +14,7 @@ from flatout.technique import Effect
 from flatout.trial import GuardReport
 from flatout.workload import Discovery
 
-from .driven import PYTHON, Driven, program
+from .driven import PYTHON, Driven, late, program
 
 KINDS = Path(__file__).parent / "kinds"
 POINTS = {"start": [1, 2], "late": [4, 5]}
@@ -26,7 +26,7 @@ class Guarded:
     """One program: its untouched guard trials, and plans held against them."""
 
     def __init__(self, folder: Path, command: list[str], *, reference: bool = True) -> None:
-        self.folder, self.command = folder, command
+        self.folder, self.command = folder, late(command)
         self.guard = folder / "guard"
         self.guard.mkdir()
         with self._driven("timed", late_path=str(self.guard / "late.pt")) as driven:
@@ -55,7 +55,7 @@ class Guarded:
         off = role != "random"
         points = POINTS if off else {}
         guard = {"role": role, "folder": str(self.guard), "points": points, "updates": [1, 2]}
-        guard.update(rounding=rounding, precision=precision)
+        guard.update(rounding=rounding, precision=precision, draw=0, fewer_bits=0)
         with self._driven(name or role, guard=guard, randomness_off=off, **self.known, **spec) as driven:
             driven.advance(steps)
             driven.stop()

@@ -139,6 +139,8 @@ def test_another_draw_errs_as_much_and_otherwise() -> None:
         assert abs(together) < 0.1
     again = Rounding(torch, "bf16", 1).nearest(values, 8) - values
     assert torch.equal(again, errors[1])
+    assert Rounding(torch, "bf16", 1, 3).bits == 5
+    assert Rounding(torch, "nvfp4", 1, 3).bits == 2
 
 
 @pytest.mark.parametrize("double", [True, False])

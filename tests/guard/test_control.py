@@ -69,14 +69,45 @@ def test_where_rounding_alone_does_nothing_of_the_kind_it_is_refused() -> None:
 
 
 def test_a_draw_more_may_tell_of_few_parameters_only() -> None:
-    quiet, flips = told("control", {}), told("control", {5: {"x": 1.1}})
+    quiet = told("control", {})
     found = judge(told("plan", ONE_FLIP), quiet)
     assert found.by_rounding == found.faults
-    assert judge(told("plan", ONE_FLIP), quiet, flips).faults == []
     many: Slopes = {9: dict(zip(NAMES, (1.2, 0.8, 1.15, 0.9, 1.06, 0.93), strict=False))}
     found = judge(told("plan", many), quiet)
     assert len(found.faults) == 1
     assert found.by_rounding == []
+
+
+def near(slopes: Slopes, size: float) -> Slopes:
+    """All others are off by about so much, to either side."""
+    each = {name: 1.0 + size * (-1.0) ** place for place, name in enumerate(NAMES)}
+    return {step: {**each, **slopes.get(step, {})} for step in STEPS}
+
+
+@pytest.mark.parametrize(
+    ("grown", "faults"),
+    [
+        (near({5: {"x": 1.1}}, 0.008), 0),
+        (near({}, 0.008), 1),
+        (near({step: {"x": 1.015} for step in STEPS}, 0.008), 1),
+        (near({}, 0.2), 1),
+    ],
+    ids=["a flip", "errors that grow", "a little more", "errors that grow more"],
+)
+def test_larger_errors_show_flips_and_excuse_nothing_else(grown: Slopes, faults: int) -> None:
+    """A parameter off by 0.2 in one look; the format's own errors are 0.001, the larger ones 0.008."""
+    plan = told("plan", near(ONE_FLIP, 0.001))
+    usual = told("control", near({}, 0.001))
+    assert len(judge(plan, usual).faults) == 1
+    found = judge(plan, usual, told("control", grown))
+    assert len(found.faults) == faults
+
+
+def test_errors_as_large_as_the_finding_are_no_flips() -> None:
+    """Where rounding moves every parameter, its control says what is usual, and larger errors nothing."""
+    plan = told("plan", near({9: {"a": 1.4}}, 0.1))
+    found = judge(plan, told("control", near({}, 0.1)), told("control", near({}, 0.8)))
+    assert "rounding alone has no parameter off by more than 0.1, and a is by 0.4" in found.faults[0]
 
 
 def test_more_parameters_than_rounding_strikes_are_refused() -> None:

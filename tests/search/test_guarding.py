@@ -264,8 +264,8 @@ def test_three_draws_without_the_like_refuse_it(tmp_path: Path) -> None:
     assert not report.plan
     draws = [f"guard:control:bf16{draw}" for draw in ("", ":2", ":3")]
     assert runner.guarded[4:] == draws
-    found = [request.guard.draw for request in runner.requests if request.guard and request.key in draws]
-    assert found == [0, 1, 2]
+    asked = [request.guard for request in runner.requests if request.guard and request.key in draws]
+    assert [(one.draw, one.fewer_bits) for one in asked] == [(0, 0), (1, 3), (2, 3)]
     reason = next(one for one in report.techniques if one.name == "bf16").reason
     assert "rounding alone has no parameter off by more than 0" in reason
     second = GuardedRunner(LOW, flips(1.1, lambda request: 0.94 if request.key.endswith(":2") else 1.0))

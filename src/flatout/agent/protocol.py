@@ -111,7 +111,8 @@ class Spec:
         self.guard = guard
         """Of a guard trial (agent/guarding/): ``role``, ``folder`` of all of them, ``points`` (name ->
         steps that are compared), ``updates`` (steps at which all optimisers get the untouched program's
-        gradients), ``precision`` of the truth, and of a control its ``rounding`` and ``draw``."""
+        gradients), ``precision`` of the truth, and of a control its ``rounding``,
+        ``draw`` and ``fewer_bits``."""
         self.late_path = late_path
         """Where weights and buffers are written down once it has been timed, for the guard's late point."""
         self.redirect_dir = redirect_dir

@@ -21,7 +21,11 @@ Nothing else is ever excused: one wrong scale of all parameters, gradients that 
 another number of losses, and all that is no gradient.
 
 A flip is rare, and one draw may have missed it. So where no more than ``FEW`` of the parameters are off,
-and where all the rest is near to what a draw allows, the answer is that another draw may tell.
+and nothing else is refused, the answer is that another draw may tell. The draws after the first keep
+``FEWER_BITS`` less: errors grow, and flips are as many times more frequent. A parameter that grows ``JUMP``
+times as much as the errors has met a flip, whose size does not depend on theirs. So of such a draw a
+parameter counts by its size over that growth; one that jumped by its size itself, and of these as many as
+would be left without the growth.
 """
 
 from __future__ import annotations
@@ -40,6 +44,13 @@ LOOKS = 3
 LEAST = 0.03
 MORE = 1.5
 FEW = 0.1
+FEWER_BITS = 3
+GROWTH = 2.0**FEWER_BITS
+JUMP = 2.0
+LEAST_JUMPS = 2
+"""One flip strikes several parameters at once."""
+MOST_JUMPS = 0.25
+"""Of a look's parameters: where more do, larger errors do something else to the program."""
 MARGIN_DB = 6.0
 LEAST_DB = 6.0
 """An error of half the gradient's size."""
@@ -95,15 +106,15 @@ def ask(
 ) -> Answer:
     """See the module."""
     answer = Answer()
-    looks = [shown for control in draws for shown in control.values()]
-    ranks = {test: _ranks(looks, test) for test in ("scale", "worst")}
-    steady = {test: _steady(suspicions, plan, draws, test) for test in ("scale", "worst")}
+    first, *grown = draws
+    ranks = {test: _ranks(first, grown, test) for test in ("scale", "worst")}
+    steady = {test: _steady(suspicions, plan, first, test) for test in ("scale", "worst")}
     final = False
     for one in suspicions:
         if one.test == "overall":
-            why, near = _overall(one, draws)
+            why, near = _overall(one, first)
         elif one.test == "loss":
-            why, near = _loss(one, looks)
+            why, near = _loss(one, first)
         else:
             why = next((steady[one.test][name] for name in one.parameters if name in steady[one.test]), "")
             near = not why and len(one.parameters) <= max(SPARE, FEW * len(plan[one.key].rows))
@@ -126,17 +137,39 @@ def off(row: Row, test: str) -> float | None:
     return row.slope - 1.0
 
 
-def _ranks(looks: Sequence[Shown], test: str) -> list[float]:
+def _ranks(first: Mapping[Key, Shown], grown: Sequence[Mapping[Key, Shown]], test: str) -> list[float]:
     """The control's furthest parameter of any look, its second furthest, and so on."""
+    looks = [sorted(_sizes(shown, test).values(), reverse=True) for shown in first.values()]
+    for draw in grown:
+        for key, shown in draw.items():
+            looks.append(_shrunk(_sizes(shown, test), _sizes(first[key], test) if key in first else {}))
     found: list[float] = []
-    for shown in looks:
-        sizes = [abs(size) for row in shown.rows.values() if (size := off(row, test)) is not None]
-        for rank, size in enumerate(sorted(sizes, reverse=True)):
-            if rank == len(found):
-                found.append(size)
-            else:
-                found[rank] = max(found[rank], size)
+    for sizes in looks:
+        found += [0.0] * (len(sizes) - len(found))
+        for rank, size in enumerate(sizes):
+            found[rank] = max(found[rank], size)
     return found
+
+
+def _shrunk(grown: Mapping[str, float], usual: Mapping[str, float]) -> list[float]:
+    """Sizes of a draw with larger errors, as they would be with the format's own; the largest first."""
+    most = sorted(usual.values())
+    typical = most[int(0.9 * (len(most) - 1))] if most else math.inf
+    jumps = {
+        name: size
+        for name, size in grown.items()
+        if size > JUMP * GROWTH * max(usual.get(name, math.inf), typical)
+    }
+    if len(jumps) > MOST_JUMPS * len(grown):
+        jumps = {}
+    left = max(LEAST_JUMPS, math.ceil(len(jumps) / GROWTH))
+    smooth = [size / GROWTH for name, size in grown.items() if name not in jumps]
+    return sorted([*sorted(jumps.values(), reverse=True)[:left], *smooth], reverse=True)
+
+
+def _sizes(shown: Shown, test: str) -> dict[str, float]:
+    """Of all parameters of a look that can be told."""
+    return {name: abs(size) for name, row in shown.rows.items() if (size := off(row, test)) is not None}
 
 
 def _ranked(one: Suspicion, shown: Shown, ranks: Sequence[float]) -> str:
@@ -155,7 +188,7 @@ def _ranked(one: Suspicion, shown: Shown, ranks: Sequence[float]) -> str:
 def _steady(
     suspicions: Sequence[Suspicion],
     plan: Mapping[Key, Shown],
-    draws: Sequence[Mapping[Key, Shown]],
+    control: Mapping[Key, Shown],
     test: str,
 ) -> dict[str, str]:
     """Parameters that are off to one side in every look of theirs, and are not in the control."""
@@ -168,10 +201,7 @@ def _steady(
             continue
         usual = median(list(seen.values()))
         side = math.copysign(1.0, usual)
-        own = {
-            key: max([side * (_size(control, key, name, test) or 0.0) for control in draws] + [0.0])
-            for key in seen
-        }
+        own = {key: max(0.0, side * (_size(control, key, name, test) or 0.0)) for key in seen}
         if all(side * seen[key] > max(MORE * own[key], own[key] + LEAST) for key in seen):
             beside = side * median(list(own.values()))
             found[name] = f"{name} off by {beside:.2g}, and here it is by {usual:.2g} in every step"
@@ -183,23 +213,19 @@ def _size(of: Mapping[Key, Shown], key: Key, name: str, test: str) -> float | No
     return None if row is None else off(row, test)
 
 
-def _overall(one: Suspicion, draws: Sequence[Mapping[Key, Shown]]) -> tuple[str, bool]:
+def _overall(one: Suspicion, control: Mapping[Key, Shown]) -> tuple[str, bool]:
     """(what the control shows instead, whether another draw may show more)."""
-    shown = [control[one.key].overall_db for control in draws if one.key in control]
-    own = min((db for db in shown if db is not None), default=None)
+    own = control[one.key].overall_db if one.key in control else None
     if own is None:
         return "nothing at this step", False
     if one.seen < own - MARGIN_DB:
-        near = one.seen >= max(own - 2.0 * MARGIN_DB, LEAST_DB)
-        return f"agreement to {own:.0f} dB overall", near
+        return f"agreement to {own:.0f} dB overall", False
     if one.seen < LEAST_DB:
         return f"agreement to {own:.0f} dB too: the format has too few bits for this program", False
     return "", True
 
 
-def _loss(one: Suspicion, looks: Sequence[Shown]) -> tuple[str, bool]:
+def _loss(one: Suspicion, control: Mapping[Key, Shown]) -> tuple[str, bool]:
     """As for the decibels."""
-    most = max((shown.loss_apart for shown in looks), default=0.0)
-    if one.seen <= SIZE * most:
-        return "", True
-    return f"the loss off by {most:.2g} of itself at most", one.seen <= SIZE**2 * most
+    most = max((shown.loss_apart for shown in control.values()), default=0.0)
+    return "" if one.seen <= SIZE * most else f"the loss off by {most:.2g} of itself at most", False

@@ -31,6 +31,8 @@ class GuardTrial:
     """Of a control: the format whose rounding is woven in (``tf32``, ``bf16``)."""
     draw: int = 0
     """Of a control: each rounds to another grid of that format."""
+    fewer_bits: int = 0
+    """Of a control: than the format keeps."""
     truth: bool = True
     """There is one to compare with."""
 

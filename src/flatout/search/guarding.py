@@ -14,6 +14,7 @@ from pathlib import Path
 
 from flatout.codec import from_plain, to_plain
 from flatout.guard.bits import format_of_plan
+from flatout.guard.control import FEWER_BITS
 from flatout.guard.records import Told, notes
 from flatout.guard.whole import MOST_FAULTS_TOLD, Reference, judge_whole, text_of
 from flatout.plan import Plan
@@ -163,6 +164,8 @@ def _control(
                 return (), why or late
             bench.say(f"what the rounding of {format_name.upper()} alone does to the gradients")
         trial = replace(_trial_of(bench, "control", precision=tried), rounding=format_name, draw=draw)
+        if draw:
+            trial = replace(trial, fewer_bits=FEWER_BITS)
         told, reason = _told(bench, name, Plan(), trial)
         if not reason and any(event.get("what") == "gradients" for event in told):
             return told, ""

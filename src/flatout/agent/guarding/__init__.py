@@ -48,12 +48,14 @@ class Guarding:
         self.facts = Facts(self)
         self.truth: Any = None
         if self.role in ("truth", "control"):
+            from .rounding import Rounding
             from .truth import Truth
 
-            guard = training.spec.guard
-            rounding = guard.get("rounding", "") if self.role == "control" else ""
-            precision = guard.get("precision") or "float64"
-            self.truth = Truth(self, precision, rounding, int(guard.get("draw", 0)))
+            guard, rounding = training.spec.guard, None
+            if self.role == "control":
+                which = guard["draw"], guard["fewer_bits"]
+                rounding = Rounding(self.torch, guard["rounding"], *which)
+            self.truth = Truth(self, guard.get("precision") or "float64", rounding)
         self.dropout: Any = None
         if self.role == "random":
             from .dropout import Dropout

@@ -9,8 +9,8 @@ runs on another device than the model (data made on a CPU) stays exact. The rang
 out: numbers that overflow or vanish are never to be excused.
 
 ``draw`` 0 rounds to the format's own numbers. Each other one rounds to a grid that is shifted anew for
-every tensor (times a number from 1 to 2, rounded, divided again): errors as large, and others, as another
-kernel's would be.
+every tensor (times a number from 1 to 2, rounded, divided again): other errors of the same size, as another
+kernel's would be; ``fewer_bits`` makes them larger.
 
 Not seen: what goes on inside one fused operator (an attention's weights, a recurrent net's state from step
 to step), whose inputs and outputs alone are rounded.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BITS = {"tf32": 11, "fp16": 11, "bf16": 8, "fp8": 4, "mxfp8": 4, "nvfp4": 2}
 """Of the significand, the hidden one included."""
 _FLOAT32_BITS = 24
+_LEAST_BITS = 2
 _PRODUCTS = frozenset(
     (
         *("linear", "bilinear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "mv", "chain_matmul"),
@@ -45,9 +46,15 @@ _MADE_OF_PRODUCTS = ("multi_head_attention_forward",)
 class Rounding:
     """``format``: a key of ``BITS``."""
 
-    def __init__(self, torch: Any, format: str, draw: int = 0) -> None:  # noqa: A002
+    def __init__(
+        self,
+        torch: Any,
+        format: str,  # noqa: A002
+        draw: int = 0,
+        fewer_bits: int = 0,
+    ) -> None:
         self.torch = torch
-        self.bits = BITS[format]
+        self.bits = max(_LEAST_BITS, BITS[format] - fewer_bits)
         self.everywhere = format == "tf32"
         self.open = False
         """The program is between its first training call and ``backward``."""

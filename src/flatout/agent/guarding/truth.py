@@ -49,13 +49,13 @@ _SCALER = ("scale", "unscale_", "step", "update")
 
 class Truth:
     """``precision``: ``float64``, or ``float32`` for what is as near as this program can be brought;
-    ``rounding``: the format of a control, or empty, and ``draw`` which one of several."""
+    ``rounding``: of a control, or None."""
 
-    def __init__(self, guarding: Any, precision: str, rounding: str = "", draw: int = 0) -> None:
+    def __init__(self, guarding: Any, precision: str, rounding: Rounding | None = None) -> None:
         self.guarding = guarding
         self.torch = guarding.torch
         self.double = precision == "float64"
-        self.rounding = Rounding(self.torch, rounding, draw) if rounding else None
+        self.rounding = rounding
         self._mode: Any = None
         self.asleep = 0
         """Above 0 the mode lets everything through: optimiser, scaler, the agent itself."""
