@@ -139,3 +139,8 @@ def untouched(folder: Path, command: list[str]) -> str:
 
 def program(name: str, *arguments: str) -> list[str]:
     return [PYTHON, str(PROGRAMS / name), *arguments]
+
+
+def late(command: list[str]) -> list[str]:
+    """The same, torch's compiler imported only where it is used: for what has nothing to do with it."""
+    return [command[0], str(PROGRAMS / "late_compiler.py"), *command[1:]]

@@ -10,7 +10,7 @@ import pytest
 
 from flatout.agent.gradients import NOISELESS_DB, decibels
 
-from .driven import PYTHON, Driven, program
+from .driven import PYTHON, Driven, late, program
 
 KINDS = Path(__file__).parent / "kinds"
 
@@ -25,7 +25,9 @@ def test_decibels() -> None:
 def probe(folder: Path, command: list[str], **spec: Any) -> Driven:
     folder.mkdir()
     reference = str(folder.parent / "reference.pt")
-    with Driven(folder, command, seed=5, randomness_off=True, reference_path=reference, **spec) as driven:
+    with Driven(
+        folder, late(command), seed=5, randomness_off=True, reference_path=reference, **spec
+    ) as driven:
         driven.advance(6)  # a scaler skips the first few
         driven.stop()
     return driven

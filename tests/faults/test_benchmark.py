@@ -1,4 +1,6 @@
-"""benchmarks/silent_faults.py says why a program could not be prepared, a line for each fault."""
+"""benchmarks/silent_faults.py says why a program could not be prepared; benchmarks/curves.py tells honest
+curves from others.
+"""
 
 from __future__ import annotations
 
@@ -65,3 +67,23 @@ def test_a_program_that_does_not_run_is_said_with_its_whole_reason(
         assert line["right"] is False
         for text in says:
             assert text in line["reason"]
+
+
+@pytest.mark.torch
+@pytest.mark.real
+def test_curves_alone_tell_faults_from_honest_plans(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import curves
+
+    monkeypatch.setattr(sys, "argv", ["curves.py", "--only", "gpt", "--steps", "60"])
+    assert curves.main() == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    told = {line["variation"]: 60 in line["refused_at"] for line in lines[:-1]}
+    assert [name for name, refused in told.items() if refused] == [
+        "learning rate + 10 %",
+        "learning rate - 10 %",
+        "dropout lost",
+    ]
+    assert {"other draws", "bf16", "learning rate + 2 %"} < set(told)

@@ -22,8 +22,6 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--size", choices=SIZES, default="small")
 args = parser.parse_args()
-if args.size == "small":
-    import late_compiler  # noqa: F401
 BLOCKS, CHANNELS, PIXELS, ROWS = SIZES[args.size]
 
 

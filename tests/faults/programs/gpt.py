@@ -27,8 +27,6 @@ parser.add_argument("--device", default="cpu")
 parser.add_argument("--size", choices=SIZES, default="small")
 parser.add_argument("--micro-batches", type=int, default=2)
 args = parser.parse_args()
-if args.size == "small":
-    import late_compiler  # noqa: F401
 LAYERS, WIDTH, HEADS, VOCABULARY, LENGTH, ROWS = SIZES[args.size]
 
 

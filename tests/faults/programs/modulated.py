@@ -27,8 +27,6 @@ parser.add_argument(
     help="no training: the relative error of the tables' gradients under torch.compile, as JSON",
 )
 args = parser.parse_args()
-if args.size == "small":
-    import late_compiler  # noqa: F401
 LAYERS, WIDTH, LENGTH, ROWS = SIZES[args.size]
 
 

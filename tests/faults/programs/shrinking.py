@@ -20,8 +20,6 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--size", choices=SIZES, default="small")
 args = parser.parse_args()
-if args.size == "small":
-    import late_compiler  # noqa: F401
 INPUTS, OUTPUTS, ROWS = SIZES[args.size]
 
 torch.manual_seed(args.seed)

@@ -1,14 +1,18 @@
-"""torch's compiler imported when it is first used, and not by every optimiser's first step.
+"""Runs a program with torch's compiler imported when it is first used, and not by the first optimiser.
+
+    python late_compiler.py PROGRAM.py [ARGUMENT ...]
 
 Torch imports it there for two names that do nothing outside a compiled graph, and that is half of what a
-program of five steps costs. For programs at their small size alone: real programs import it all.
+program of five steps costs. For tests that start many, and look at nothing that the compiler's import does.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import runpy
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import torch
@@ -63,6 +67,11 @@ def load() -> ModuleType:
 
 
 finder = Finder()
-if NAME not in sys.modules:
-    sys.modules[NAME] = torch._dynamo = Late()
-    sys.meta_path.insert(0, finder)
+
+if __name__ == "__main__":
+    if NAME not in sys.modules:
+        sys.modules[NAME] = torch._dynamo = Late()
+        sys.meta_path.insert(0, finder)
+    del sys.argv[0]
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
