@@ -115,13 +115,12 @@ class House:
         bench = self.bench
         process = bench.start("baseline", Plan(), reference_role="save")
         process.advance(self.timed_steps)
-        process.profile()  # after it, the weights of the late point are written down
         outcome = replace(process.peek(), state=State.COMPLETED)
         assert outcome.discovery is not None, "its steps were not understood"
         bench.discovery, bench.baseline = outcome.discovery, outcome
         bench.baseline_step_seconds = median(process.counted)
         process.record(outcome)
-        process.close()
+        process.close()  # it writes down the weights of the late point
         self.reference = make_reference(bench)
         self._ready = True
 
