@@ -5,7 +5,7 @@
 Each simulated search plays a program with noise drawn at random: correlated steps, a machine that drifts,
 processes whose speed wanders, outliers of several times a step, and processes of one plan that differ by
 0.05 to 2 %. One in ten is quiet in its turns and yet has two kinds of processes, 5 to 20 % apart: what
-choosing other kernels at the start does. In one search of seven there is only time for a single difference
+choosing other kernels at the start does. In one search of ten there is only time for a single difference
 of unchanged processes. It times the untouched program, compares it with itself, and then with a plan that
 is from 10 % slower to 4.8 times as fast, or no different, until its own rule ends the comparison: better,
 worse, no difference that matters, or not worth more. ``held`` counts intervals that contain the true ratio.
@@ -40,7 +40,7 @@ WIDEST = 1.6
 LEAST_HELD = 0.95
 TWO_MODES = 0.1
 """Share of the programs that are quiet and have two kinds of processes."""
-LONE = 0.15
+LONE = 0.1
 """Share of the searches whose budget leaves time for one difference of unchanged processes."""
 LONE_SECONDS = 60.0
 

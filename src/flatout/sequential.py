@@ -70,7 +70,7 @@ processes differ could not show a doubling; at 3, intervals missed too often whe
 LONE_FREEDOM = 3.0
 """While less than ``LONE_EVIDENCE`` is known: the prior's tail would hide three-fold gains, and
 ``LONE_GAIN`` stands in for it."""
-PROCESS_SHARES = (0.4, 0.2, 0.15, 0.1, 0.08, 0.07)
+PROCESS_SHARES = (0.415, 0.2, 0.14, 0.1, 0.08, 0.065)
 """How the error allowed is spent over looks with one, two ... pairs of processes; their sum is 1."""
 MOST_PROCESS_PAIRS = len(PROCESS_SHARES)
 LEAST_MERGED = 8
