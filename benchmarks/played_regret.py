@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -90,16 +90,21 @@ def played_guard() -> Iterator[None]:
     from flatout.search import climb, final, judge, prune
     from flatout.trial import GuardReport
 
-    def cost(bench: Any, plan: Any) -> float:
+    def cost(bench: Any, plan: Any, *, with_reference: bool = True) -> float:
         if not plan or plan.key in bench.runner.guarded:
             return 0.0
-        return GUARD_SECONDS + (0.0 if bench.runner.guarded else GUARD_REFERENCE_SECONDS)
+        reference = with_reference and not bench.runner.guarded
+        return GUARD_SECONDS + (GUARD_REFERENCE_SECONDS if reference else 0.0)
 
-    def guard(bench: Any, plan: Any, *, reserve_seconds: float = 0.0) -> Any:
+    def guard(
+        bench: Any, plan: Any, *, reserve_seconds: float = 0.0, beside: Callable[[], None] = lambda: None
+    ) -> Any:
         seconds = cost(bench, plan)
         if seconds > bench.left() - reserve_seconds:
             return GuardReport(passed=None, unchecked=("no time for the guard's own trials",))
-        bench.runner.pass_time(seconds)
+        bench.runner.pass_time(max(0.0, seconds - GUARD_SECONDS))
+        beside()
+        bench.runner.pass_time(min(seconds, GUARD_SECONDS))
         bench.runner.guarded[plan.key] = seconds
         return GuardReport(passed=True)
 
