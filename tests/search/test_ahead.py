@@ -102,3 +102,42 @@ def test_ended_at_any_moment_it_goes_on_to_the_same_plan(moment: int, tmp_path: 
     assert not runner.live
     again = play(tmp_path / "ended", program(), runner=MockRunner(program()), host=GPU_HOST)
     assert again.plan.names == whole.plan.names
+
+
+def guarded(changes: dict[str, Any], host: Any, folder: Path) -> tuple[Any, Any]:
+    from .test_guarding import GuardedRunner
+
+    class Both(Watched, GuardedRunner):
+        def __init__(self, played: MockProgram) -> None:
+            GuardedRunner.__init__(self, played)
+            self.most_starting = 0
+            self.beside_a_start = []
+            self.before = self._look
+
+    runner = Both(program(**changes))
+    return runner, play(folder, runner.program, runner=runner, host=host)
+
+
+def test_the_next_candidate_starts_beside_the_guard(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    runner, soon = guarded({}, GPU_HOST, tmp_path / "a")
+    _, slow = guarded({}, FEW_CORES, tmp_path / "b")
+    keys = [request.key for request in runner.requests]
+    assert keys.index("climb:bf16+sdpa") == keys.index("guard:bf16") - 1
+    assert soon.plan.names == slow.plan.names
+    assert soon.guard is not None and soon.guard.passed
+    assert soon.elapsed_seconds < slow.elapsed_seconds - 30.0
+    timed = [key for key in runner.beside_a_start if not key.startswith("guard")]
+    assert not timed
+
+
+def test_the_idle_untouched_program_makes_room_for_the_guards_reference(tmp_path: Path) -> None:
+    """20 GiB a process, 52 in FP64, and 140 in all."""
+    runner, report = guarded({"peak_bytes": 20 << 30}, GPU_HOST, tmp_path)
+    keys = [request.key for request in runner.requests]
+    assert report.guard is not None and report.guard.passed
+    assert keys.index("guard:again") == keys.index("guard:baseline") + 2
+    # it was started once more for the last proof, beside the guard of the last technique
+    last = [key for key in keys if key.startswith("guard:bf16+sdpa+compile+")]
+    assert keys.index("baseline~2") == keys.index(last[0]) - 1

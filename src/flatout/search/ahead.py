@@ -73,17 +73,24 @@ class Ahead:
             process.kill()
             self._bench.live = [one for one in self._bench.live if one is not process]
 
+    @property
+    def possible(self) -> bool:
+        """This machine has room for more than one that starts, memory apart."""
+        return self._most() > 1
+
+    def _most(self) -> int:
+        """How many may be on their way at once, by cores."""
+        discovery = self._bench.discovery
+        if discovery is None or not discovery.device.startswith("cuda"):
+            return 0  # on a CPU two that start take each other's time
+        return self._bench.host.cpu_count // (CORES_OF_A_START * max(1, discovery.world_size))
+
     def room(self) -> int:
         """How many processes may be started now beside those that live."""
-        bench = self._bench
-        discovery, baseline = bench.discovery, bench.baseline
-        if discovery is None or baseline is None or not bench.resident:
+        bench, baseline = self._bench, self._bench.baseline
+        if baseline is None or not bench.resident:
             return 0
-        if not discovery.device.startswith("cuda"):
-            return 0  # on a CPU two that start take each other's time
-        starting = sum(process.alive and not process.steps for process in bench.live)
-        cores = CORES_OF_A_START * max(1, discovery.world_size)
-        most = bench.host.cpu_count // cores - starting
+        most = self._most() - sum(process.alive and not process.steps for process in bench.live)
         shown = [process.shown() for process in bench.live if process.alive]
         room = 0
         # techniques seldom take more memory than the untouched program

@@ -7,6 +7,7 @@ it. A gain small enough to be one lucky process needs more than one pair of them
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
@@ -23,6 +24,8 @@ from flatout.search.standing import Standing
 from flatout.trial import Call, Outcome, State, Verdict
 
 FINAL_PAIRS_ESTIMATED = 8
+LIKELY_GAIN = 1.02
+"""Of one whose guard is reckoned with."""
 FAIR_SHARE = 0.2
 """Of the whole budget, for measuring one candidate."""
 FRESH_SHARE = 0.4
@@ -98,6 +101,18 @@ class Climb:
         if not self.best.alive:
             start += bench.start_seconds(self.best.plan)
         return start + 6 * self.pair_seconds() + self._restart_seconds(plan)
+
+    def seconds_for(self, choices: Sequence[Choice]) -> float:
+        """Estimate of trying all of them, the guard of those included that may well be taken."""
+        bench = self.bench
+        total, made = 0.0, False
+        for choice in choices:
+            plan = bench.plan_of([choice])
+            total += self.candidate_seconds(plan, None)
+            if expected_gain(bench, choice.name, self.screened.get(choice.name)) >= LIKELY_GAIN:
+                total += guard_seconds(bench, plan, with_reference=not made)
+                made = True
+        return total
 
     def _restart_seconds(self, plan: Plan) -> float:
         """Where the program is so short that one comparison takes several of its runs."""
@@ -235,20 +250,27 @@ class Climb:
         if verdict.call is not Call.BETTER:
             return verdict, None
         bench.say(f"{seat.plan.key}: faster; is it still right?")
-        self._start_next(seat.plan)
         judged = judge_plan(
-            bench, seat.plan, outcome, losses, reserve_seconds=self.final_seconds(seat.plan)
+            bench,
+            seat.plan,
+            outcome,
+            losses,
+            reserve_seconds=self.final_seconds(seat.plan),
+            beside=lambda: self._start_next(seat.plan),
         )
         verdict = replace(verdict, guard_note=judged.note, guard_report=judged.report)
         return (replace(verdict, guard=judged.note) if judged.passed is False else verdict), None
 
     def _start_next(self, plan: Plan) -> None:
-        """What is tried next if ``plan`` is right, on its way while the guard looks at it."""
-        for choice in self.waiting[:1]:
-            further = self.bench.with_choice(plan, choice)
-            if set(plan.names) < set(further.names):
-                key = f"climb:{further.key}"
-                self.bench.ahead.start(key, further, reserve_seconds=self.final_seconds())
+        """What comes next if ``plan`` is right, on its way while the guard looks at it: the next candidate,
+        or the untouched program for the last proof."""
+        ahead = self.bench.ahead
+        plans = [self.bench.with_choice(plan, choice) for choice in self.waiting]
+        further = next((one for one in plans if set(plan.names) < set(one.names)), None)
+        if further is not None:
+            ahead.start(f"climb:{further.key}", further, reserve_seconds=self.final_seconds())
+        elif not self.baseline.alive:
+            ahead.start(self.baseline.key, self.baseline.plan)
 
     def _judge(self, choice: Choice, verdict: Verdict, seat: Seat) -> Decision:
         bench = self.bench

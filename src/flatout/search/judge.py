@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flatout.guard import Judgement, combine
@@ -156,11 +157,17 @@ def judge_still(bench: Bench, plan: Plan) -> Judgement:
 
 
 def judge_plan(
-    bench: Bench, plan: Plan, outcome: Outcome, losses: Losses, *, reserve_seconds: float = 0.0
+    bench: Bench,
+    plan: Plan,
+    outcome: Outcome,
+    losses: Losses,
+    *,
+    reserve_seconds: float = 0.0,
+    beside: Callable[[], None] = lambda: None,
 ) -> Judgement:
     """Everything the guard can say about a plan that is about to be accepted. ``reserve_seconds`` of the
-    budget are for something else."""
-    report = guard_plan(bench, plan, reserve_seconds=reserve_seconds)
+    budget are for something else; ``beside`` starts what may start beside the plan's guard trial."""
+    report = guard_plan(bench, plan, reserve_seconds=reserve_seconds, beside=beside)
     if report is not None and (report.faults or report.passed is not None):
         own = Judgement(passed=report.passed, note=text_of(report), report=report)
         return combine(own, judge_curve(bench, plan, losses))

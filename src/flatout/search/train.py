@@ -47,8 +47,8 @@ LUCK = 0.2
 """Gain beyond what the luckiest of some processes would show of itself."""
 CLOSE = 0.8
 """Of the gain alone of the one that was preferred: from there on an alternative is tried in its place."""
-DEAR_LAST_ROOM = 2.0
-"""Times what the candidates are expected to take: guard and fresh processes may take as much again."""
+DEAR_LAST_ROOM = 1.2
+"""Times what the candidates and their guard are expected to take."""
 SAME_RETRY = 1 / 3
 """Of what a second try may cost, for one that was proved to make no difference."""
 SCREENING_SHARE = 0.9
@@ -179,7 +179,7 @@ def _search(bench: Bench) -> None:
     climb = Climb(bench, baseline, allowance)
     going_on, set_aside = _screen_all(bench, climb, choices)
     _climb_all(bench, climb, going_on, set_aside)
-    bench.ahead.keep_only()
+    bench.ahead.keep_only(baseline.key)
     bench.phase = Phase.PROVING
     prove_final(bench, climb, alpha=allowance.final)
     bench.phase = Phase.SHARES
@@ -283,8 +283,7 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
         if screened.fault.standing is Standing.NO_GAIN:
             set_aside.append(choice)
     going_on.sort(key=lambda choice: -expected_gain(bench, choice.name, climb.screened.get(choice.name)))
-    needed = sum(climb.candidate_seconds(bench.plan_of([choice]), None) for choice in going_on)
-    if DEAR_LAST_ROOM * needed <= bench.left() - climb.final_seconds():
+    if DEAR_LAST_ROOM * climb.seconds_for(going_on) <= bench.left() - climb.final_seconds():
         # what is dear to start goes last: every plan with it pays its start again. Not where time is
         # short: then what may gain most comes first
         going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
