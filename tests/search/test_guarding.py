@@ -15,6 +15,7 @@ from flatout.runners import Request, SessionEnded
 from flatout.runners.mock import MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search import guarding, judge
 from flatout.search.options import SearchOptions
+from flatout.search.standing import Standing
 from flatout.technique import Effect
 from flatout.trial import Block, GuardReport, Outcome, State
 from guard.told import facts, gradients, model, row, update
@@ -353,3 +354,17 @@ def test_a_guard_trial_that_dies_is_no_refusal(tmp_path: Path) -> None:
     assert report.plan.names == ("sly",)
     assert "the plan's guard trial: it failed on its own before its first step" in report.guard_note
     assert report.guard is None or report.guard.passed is None
+
+
+def test_a_plan_known_to_be_right_is_not_given_up_for_one_that_nobody_looked_at(tmp_path: Path) -> None:
+    program = replace(PROGRAM, start_seconds=12.0)
+    left_out = 0
+    for budget in range(90, 150, 6):
+        folder = tmp_path / str(budget)
+        folder.mkdir()
+        runner = GuardedRunner(program)
+        report = play(folder, program, runner=runner, options=SearchOptions(budget_seconds=float(budget)))
+        if any(key not in REFERENCE for key in runner.guarded):
+            assert f"guard:{report.plan.key}" in runner.guarded
+            left_out += any(row.standing is Standing.NOT_TRIED for row in report.techniques)
+    assert left_out

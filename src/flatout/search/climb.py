@@ -148,6 +148,9 @@ class Climb:
             seat = self._seat_for(plan)
             reserve = self.final_seconds()
             needed = self.candidate_seconds(plan, seat)
+            if self.guard_whole:
+                # a plan that is known to be right is not given up for one that nobody could look at
+                needed += guard_seconds(bench, plan)
             if bench.left() - reserve < needed:
                 seat.close()
                 before = self.decided.get(choice.name)
