@@ -252,9 +252,6 @@ class Discovery:
         optimizers = [self._optimizer(one) for one in steps.stepped()]
         self._look_for_already(device, optimizers)
         recurrent = self._recurrent()
-        if device == "cuda" and recurrent and self.already.get("bf16") == "autocast bfloat16":
-            # acts/recurrent.py has the source
-            self.already["bf16"] += f"; {', '.join(recurrent)} under it runs in float16, as torch has it"
         event = {
             "event": "discovered",
             "step_unit": steps.unit,

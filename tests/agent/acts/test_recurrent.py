@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import types
+import warnings
 
 import pytest
 
@@ -67,6 +69,31 @@ def test_packed_sequences_and_a_state_of_ones_own(recurrent):
     assert {out.data.dtype, hidden.dtype, cell.dtype} == {torch.bfloat16}
 
 
+def test_a_state_that_is_a_named_tuple(recurrent):
+    state_of = collections.namedtuple("state_of", "hidden cell")
+    layer = nn.LSTM(8, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        out, _ = layer(X, state_of(torch.zeros(1, 3, 6), torch.zeros(1, 3, 6)))
+    assert out.dtype == torch.bfloat16
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(8, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+def test_a_scripted_layer_still_works(recurrent):
+    net = Net()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.script(net)
+    assert torch.equal(scripted(X), net(X))
+
+
 def test_elsewhere_nothing_is_touched(recurrent):
     layer = layers()[1]
     assert layer(X)[0].dtype == torch.float32
@@ -102,4 +129,4 @@ def test_bfloat16_only_where_cudnn_has_it(version, cudnn, hip, dtype):
         version=types.SimpleNamespace(hip=hip),
         backends=types.SimpleNamespace(cudnn=types.SimpleNamespace(enabled=True, version=lambda: cudnn)),
     )
-    assert Recurrent(stand_in)._dtype() is dtype
+    assert Recurrent(stand_in).chosen_dtype() is dtype

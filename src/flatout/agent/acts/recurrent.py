@@ -9,6 +9,7 @@ bfloat16 where cuDNN has it (9.13 and later, pytorch#164411) and to float32 else
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable
 
 _NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -23,6 +24,7 @@ class Recurrent:
         self._torch = torch
         self._device_type = device_type
         self._originals: dict[str, Callable[..., Any]] = {}
+        self._dtype: Any = None
         self.calls: dict[str, int] = {}
         """Dtype -> calls."""
 
@@ -31,27 +33,38 @@ class Recurrent:
             original = getattr(self._torch._VF, name, None)
             if original is not None:
                 self._originals[name] = original
-                setattr(self._torch._VF, name, self._around(original))
+                wrapper = self._around(original)
+                setattr(self._torch._VF, name, wrapper)
+                self._tell_jit(wrapper, f"aten::{name}")
 
     def unwatch(self) -> None:
         for name, original in self._originals.items():
             setattr(self._torch._VF, name, original)
         self._originals = {}
 
+    def _tell_jit(self, wrapper: Callable[..., Any], operator: str) -> None:
+        """torch.jit.script knows its operators by the functions' identity."""
+        with contextlib.suppress(AttributeError):  # an internal of torch's
+            self._torch.jit._builtins._register_builtin(wrapper, operator)
+
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         torch, device_type = self._torch, self._device_type
 
         def recurrent(*args: Any, **kwargs: Any) -> Any:
             if not (
-                torch.is_autocast_enabled(device_type)
+                args
+                and torch.is_autocast_enabled(device_type)
                 and torch.get_autocast_dtype(device_type) == torch.bfloat16
                 and args[0].device.type == device_type
                 and args[0].dtype != torch.float64
             ):
                 return original(*args, **kwargs)
-            dtype = self._dtype()
-            name = str(dtype).replace("torch.", "")
-            self.calls[name] = self.calls.get(name, 0) + 1
+            if self._dtype is None:
+                self._dtype = self.chosen_dtype()
+            dtype = self._dtype
+            if not torch.compiler.is_compiling():
+                name = str(dtype).replace("torch.", "")
+                self.calls[name] = self.calls.get(name, 0) + 1
             torch.set_autocast_enabled(device_type, False)
             try:
                 return original(
@@ -63,7 +76,8 @@ class Recurrent:
 
         return recurrent
 
-    def _dtype(self) -> Any:
+    def chosen_dtype(self) -> Any:
+        """What torch and cuDNN allow here."""
         torch = self._torch
         if self._device_type != "cuda":
             return torch.bfloat16
@@ -75,8 +89,8 @@ class Recurrent:
         return torch.float32
 
     def _cast(self, value: Any, dtype: Any) -> Any:
-        if type(value) in (list, tuple):
-            return type(value)(self._cast(one, dtype) for one in value)
+        if isinstance(value, (list, tuple)):  # a state may be a named tuple
+            return [self._cast(one, dtype) for one in value]
         if self._torch.is_tensor(value) and value.is_floating_point():
             return value.to(dtype)
         return value
