@@ -11,6 +11,8 @@ import pytest
 
 from flatout.ledger import Ledger
 from flatout.runners.mock import MockProgram, MockRunner, MockSession
+from flatout.search.options import SearchOptions
+from flatout.search.progress import Phase, Progress
 
 from .played import PLANTED, play
 
@@ -67,3 +69,27 @@ def test_stopped_dead_at_every_stage(tmp_path, after):
     # what was measured is not measured again
     repeated = {request.key for request in again.requests} & set(trials)
     assert not repeated
+
+
+@pytest.mark.parametrize("budget", [160.0, 170.0, 180.0, 200.0])
+def test_what_was_ordered_by_the_time_left_stays_in_that_order(tmp_path, budget):
+    program = MockProgram(techniques=PLANTED, start_seconds=5.0)
+    options = SearchOptions(budget_seconds=budget)
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "ended").mkdir()
+    play(tmp_path / "whole", program, options=options)
+
+    def kill(progress: Progress) -> None:
+        if progress.phase is Phase.CLIMBING and progress.done >= 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        play(tmp_path / "ended", program, options=options, tell=kill)
+    play(tmp_path / "ended", program, options=options)
+    orders = []
+    for folder in ("whole", "ended"):
+        with Ledger(tmp_path / folder / "ledger.sqlite", writable=False) as ledger:
+            (event,) = ledger.events(1, "order")
+            tried = [key for key in ledger.verdicts(1) if key.startswith("climb:")]
+        orders.append((event.data["order"], tried[:2]))
+    assert orders[0] == orders[1]

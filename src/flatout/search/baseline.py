@@ -123,7 +123,8 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
     for event in bench.ledger.events(bench.search, "usual"):
         bench.usual = from_plain(Usual, event.data)
     first = bench.verdicts.get(AGAIN)
-    trial = latest(bench.trials, AGAIN)
+    # alternating processes have many such trials for one comparison
+    trial = bench.trials.get(AGAIN) if bench.resident else latest(bench.trials, AGAIN)
     if first is None or trial is None:
         if not _affords_again(bench, 0):
             return
@@ -137,8 +138,7 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
         done = sum(unchanged(one) for one in same_place)
         if done >= AGAIN_PROCESSES or not _affords_again(bench, done + bench.aligned):
             break
-        key = ALIGNED if bench.aligned else AGAIN
-        key = f"{key}~{done + 1}" if done else key
+        key = _again_key(done + 1, ALIGNED if bench.aligned else AGAIN)
         verdict, _ = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS, _compared(bench) + 1)
         _align_where_needed(bench, verdict)
     bench.ahead.keep_only()
@@ -160,8 +160,8 @@ def _compared(bench: Bench) -> int:
     return sum(unchanged(one) for one in bench.verdicts.values())
 
 
-def _again_key(number: int) -> str:
-    return AGAIN if number == 1 else f"{AGAIN}~{number}"
+def _again_key(number: int, stem: str = AGAIN) -> str:
+    return stem if number == 1 else f"{stem}~{number}"
 
 
 def _again_share(before: int) -> float:

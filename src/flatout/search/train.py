@@ -254,7 +254,7 @@ def _to_screen(bench: Bench, climb: Climb, choices: list[Choice]) -> set[str]:
         if bench.extra_start(choice.name) <= DEAR_START_SECONDS
     }
     together = max(1, bench.ahead.room())
-    starting = max(sum(starts.values()) / together, *starts.values(), 0.0, 0.0)
+    starting = max(sum(starts.values()) / together, *starts.values(), 0.0)
     if len(choices) < 2 or len(starts) * measuring + starting > room:
         return set()
     return set(starts)
@@ -264,7 +264,8 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
     """Candidates that go on to the climb, best first; and those set aside, being slower alone."""
     bench.phase = Phase.SCREENING
     known = {event.data["name"] for event in bench.ledger.events(bench.search, "screened")}
-    screening = _to_screen(bench, climb, choices) | known
+    order = next((event.data["order"] for event in bench.ledger.events(bench.search, "order")), None)
+    screening = known if order is not None else _to_screen(bench, climb, choices) | known
     going_on = [choice for choice in choices if choice.name not in screening]
     set_aside: list[Choice] = []
     waiting = [choice for choice in choices if choice.name in screening]
@@ -282,11 +283,15 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
         going_on += _alternatives(bench, choice, screened.fault)
         if screened.fault.standing is Standing.NO_GAIN:
             set_aside.append(choice)
+    if order is not None:  # as it was decided with the time left then
+        going_on.sort(key=lambda choice: order.index(str(choice)) if str(choice) in order else len(order))
+        return going_on, set_aside
     going_on.sort(key=lambda choice: -expected_gain(bench, choice.name, climb.screened.get(choice.name)))
     if DEAR_LAST_ROOM * climb.seconds_for(going_on) <= bench.left() - climb.final_seconds():
         # what is dear to start goes last: every plan with it pays its start again. Not where time is
         # short: then what may gain most comes first
         going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
+    bench.note("order", {"order": [str(choice) for choice in going_on]})
     return going_on, set_aside
 
 
@@ -397,9 +402,11 @@ def _try_again(
 ) -> None:
     """One that lost, on the plan that has grown since, where that costs a small part of the budget.
     ``in_place``: of what excludes it; ``share``: of what may be spent."""
-    seconds = climb.candidate_seconds(bench.with_choice(climb.best.plan, choice), None)
+    plan = bench.with_choice(climb.best.plan, choice)
+    known = f"climb:{plan.key}" in bench.verdicts  # tried before the search was stopped
+    most = share * bench.options.figures.retry_share * bench.options.budget_seconds
     if (
-        seconds <= share * bench.options.figures.retry_share * bench.options.budget_seconds
+        (known or climb.candidate_seconds(plan, None) <= most)
         and (in_place or _rival(bench, climb, choice) is None)
         and _cannot_gain(bench, climb, choice) is None
     ):
