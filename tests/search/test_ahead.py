@@ -141,3 +141,14 @@ def test_the_idle_untouched_program_makes_room_for_the_guards_reference(tmp_path
     # it was started once more for the last proof, beside the guard of the last technique
     last = [key for key in keys if key.startswith("guard:bf16+sdpa+compile+")]
     assert keys.index("baseline~2") == keys.index(last[0]) - 1
+
+
+def test_one_that_found_no_memory_beside_others_starts_once_more(tmp_path: Path) -> None:
+    """The estimate is the untouched program's memory; ``tf32`` takes five times as much."""
+    techniques = {**PLANTED, "tf32": replace(PLANTED["tf32"], memory_factor=5.0)}
+    changes = {"techniques": techniques, "peak_bytes": 16 << 30, "device_bytes": 140 << 30}
+    runner = Watched(program(**changes))
+    report = play(tmp_path, runner.program, runner=runner, host=GPU_HOST)
+    assert any(request.key.endswith("~2") and "screen" in request.key for request in runner.requests)
+    assert not any(row.standing is Standing.FAILED for row in report.techniques)
+    assert "bf16" in report.plan.names

@@ -28,6 +28,8 @@ class Ahead:
         self._bench = bench
         self._waiting: dict[str, Process] = {}
         self._arriving: list[Process] = []
+        self._crowded = False
+        """One ran out of memory beside others: this program takes more than the estimate."""
 
     def has(self, key: str) -> bool:
         return key in self._waiting
@@ -45,11 +47,15 @@ class Ahead:
 
     def take(self, key: str, plan: Plan) -> Process | None:
         """The process that was started for this key, or None. One that failed on its way is handed out too:
-        its first ``advance`` says so."""
+        its first ``advance`` says so. Not where memory was short: then each starts in its turn from now
+        on."""
         process = self._waiting.pop(key, None)
         if process is None:
             return None
-        if process.plan == plan and (process.alive or process.failed):
+        if process.failed == "OutOfMemory":
+            self._crowded = True
+            self.keep_only()
+        elif process.plan == plan and (process.alive or process.failed):
             return process
         self._end(process)
         return None
@@ -88,7 +94,7 @@ class Ahead:
     def room(self) -> int:
         """How many processes may be started now beside those that live."""
         bench, baseline = self._bench, self._bench.baseline
-        if baseline is None or not bench.resident:
+        if baseline is None or not bench.resident or self._crowded:
             return 0
         most = self._most() - sum(process.alive and not process.steps for process in bench.live)
         shown = [process.shown() for process in bench.live if process.alive]

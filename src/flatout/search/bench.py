@@ -41,6 +41,8 @@ HELD_USE_PERCENT = 5
 FIRST_STEP_SECONDS = 30.0
 """The untouched program may take so long to its first step, however small the budget."""
 LEAST_STEP_SECONDS = 5.0
+TELLING_START_SECONDS = 5.0
+"""Processes that start together hold each other up by some seconds."""
 ASSUMED_START_SECONDS = {"compile": 45.0}
 """Beyond the baseline's start, until it has been measured once."""
 WARM_SHARE = 0.4
@@ -68,7 +70,8 @@ class Process:
         self.timed = request.guard is None
         """Its steps are looked at for their time."""
         self.alive = True
-        self.failed = False
+        self.failed = ""
+        """Class in errors.py with which it has ended."""
         self.recorded = False
         self._own_end: Outcome | None = None
         """Set where the program ended between two calls; its trial is then written by record or close."""
@@ -176,7 +179,8 @@ class Process:
         if self.failed:
             return  # told before, when it failed ahead of its turn
         self.alive = False
-        self.failed = outcome.state is State.FAILED
+        if outcome.state is State.FAILED:
+            self.failed = outcome.error or "failed"
         self._bench.live = [process for process in self._bench.live if process is not self]
         if outcome.state is State.COMPLETED and outcome.reason and outcome.steps:
             self._bench.program_ended(self.steps, outcome)
@@ -312,6 +316,13 @@ class Bench:
     def extra_start(self, name: str) -> float:
         """Seconds that a technique adds to the start, measured or assumed."""
         return self.extra_start_seconds.get(name, ASSUMED_START_SECONDS.get(name, 0.0))
+
+    def learn_start(self, name: str, outcome: Outcome) -> None:
+        """From the first process with a technique: later ones find the caches warm."""
+        if self.baseline is None or not outcome.startup_seconds or name in self.extra_start_seconds:
+            return
+        extra = outcome.startup_seconds - self.baseline.startup_seconds
+        self.extra_start_seconds[name] = extra if extra >= TELLING_START_SECONDS else 0.0
 
     def _extra_start_of(self, name: str, plan: Plan) -> float:
         """The same for a plan whose graph may have been compiled before."""

@@ -14,7 +14,7 @@ from flatout.codec import to_plain
 from flatout.plan import Choice, Plan
 from flatout.ratios import bounded, times
 from flatout.search.allowance import Allowance
-from flatout.search.bench import Bench
+from flatout.search.bench import ASSUMED_START_SECONDS, Bench
 from flatout.search.guarding import guard_seconds
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan
 from flatout.search.measure import Beaten, Seat, steps_of_block
@@ -215,7 +215,8 @@ class Climb:
                 return None  # the comparison finds out whether it fits alone
             raise
         outcome = _completed(process.peek(), process.counted, process.losses)
-        self._learn_start(seat.plan, outcome)
+        for name in set(seat.plan.names) & set(ASSUMED_START_SECONDS):
+            self.bench.learn_start(name, outcome)
         fault = fault_of(
             self.bench, seat.plan, outcome, warm_recompiles=process.recompiles_warm
         ) or guard_fault(self.bench, process, outcome)
@@ -333,13 +334,6 @@ class Climb:
         largest = max(shown, key=lambda outcome: (outcome.peak_bytes, outcome.host_peak_bytes))
         if not bench.holds(*shown, largest):
             self.baseline.close()
-
-    def _learn_start(self, plan: Plan, outcome: Outcome) -> None:
-        assert self.bench.baseline is not None
-        # caches are warm for a plan's second process: what a first one took is the safe estimate
-        extra = max(0.0, outcome.startup_seconds - self.bench.baseline.startup_seconds)
-        if "compile" in plan.names and "compile" not in self.bench.extra_start_seconds:
-            self.bench.extra_start_seconds["compile"] = extra
 
     def _decide(
         self,

@@ -16,7 +16,7 @@ from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
 from flatout.search.standing import Standing
 from flatout.stats import relative_spread
-from flatout.trial import Outcome, State
+from flatout.trial import State
 
 SCREEN_SECONDS = 1.5
 SCREEN_STEPS = 12
@@ -62,7 +62,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
     outcome = replace(
         outcome, state=State.COMPLETED, step_seconds=times, losses=outcome.losses or tuple(process.losses)
     )
-    _learn_start(bench, choice, outcome)
+    bench.learn_start(choice.name, outcome)
     ratio = bench.baseline_step_seconds / bench.pace_of(block)
     fault = fault_of(bench, plan, outcome, warm_recompiles=process.recompiles_warm) or guard_fault(
         bench, process, outcome
@@ -84,7 +84,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
 def _known(bench: Bench, choice: Choice, data: dict[str, object]) -> Screened:
     trial = bench.trials.get(str(data["key"]))
     if trial is not None:
-        _learn_start(bench, choice, trial.outcome)
+        bench.learn_start(choice.name, trial.outcome)
     ratio = data["ratio"]
     fault = data["fault"]
     return Screened(
@@ -122,13 +122,6 @@ def _done(bench: Bench, key: str, screened: Screened) -> Screened:
         assert screened.ratio is not None
         bench.say(f"{name} alone: about {times_text(screened.ratio)}, to be proved", milestone=True)
     return screened
-
-
-def _learn_start(bench: Bench, choice: Choice, outcome: Outcome) -> None:
-    assert bench.baseline is not None
-    if outcome.startup_seconds and bench.baseline.startup_seconds:
-        extra = max(0.0, outcome.startup_seconds - bench.baseline.startup_seconds)
-        bench.extra_start_seconds[choice.name] = extra
 
 
 def _spread(bench: Bench, times: tuple[float, ...]) -> float:
