@@ -69,6 +69,13 @@ def test_packed_sequences_and_a_state_of_ones_own(recurrent):
     assert {out.data.dtype, hidden.dtype, cell.dtype} == {torch.bfloat16}
 
 
+def test_cudnns_warning_of_the_cast_copies_is_not_the_programs(recurrent):
+    # warnings are errors here
+    warnings.warn("RNN module weights are not part of single contiguous chunk", UserWarning, stacklevel=1)
+    with pytest.raises(UserWarning):
+        warnings.warn("another", UserWarning, stacklevel=1)
+
+
 def test_a_state_that_is_a_named_tuple(recurrent):
     state_of = collections.namedtuple("state_of", "hidden cell")
     layer = nn.LSTM(8, 6)

@@ -10,6 +10,7 @@ bfloat16 where cuDNN has it (9.13 and later, pytorch#164411) and to float32 else
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import Any, Callable
 
 _NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -29,6 +30,8 @@ class Recurrent:
         """Dtype -> calls."""
 
     def watch(self) -> None:
+        # of the cast copies, at each call: true, and nothing that the program could do about it
+        warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous")
         for name in _NAMES:
             original = getattr(self._torch._VF, name, None)
             if original is not None:
