@@ -205,3 +205,14 @@ def test_recurrent_modules_and_gradients_of_gradients() -> None:
         gradient.square().sum().backward()
     assert torch.isfinite(w.grad).all()
     assert kept(w.grad, BITS["bf16"]) or w.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("draw", [0, 1])
+def test_what_is_too_large_stays_as_it_is(draw: int) -> None:
+    rounding = Rounding(torch, "bf16", draw)
+    limits = torch.finfo(torch.float32)
+    small = torch.tensor([limits.max, limits.min, float("nan"), float("-inf")])
+    large = torch.tensor([1e300, -1e300, limits.min, float("inf")], dtype=torch.float64)
+    for values in (small, large):
+        assert torch.equal(rounding.nearest(values, 8).nan_to_num(), values.nan_to_num())
+    assert rounded(torch, torch.tensor([float("nan")]), 8).isnan().all()

@@ -206,3 +206,35 @@ def test_the_format_of_a_plan() -> None:
     assert format_of_plan({"tf32": approximate, "bf16": approximate}) == "bf16"
     assert format_of_plan({"planted": approximate}) == "bf16"
     assert format_of_plan({"compile": rounding}) == ""
+
+
+def test_what_is_not_held_against_the_truth_is_no_question_for_a_control() -> None:
+    plan = told("plan", ONE_FLIP)
+    later = [
+        {**event, "against": "baseline", "rows": [row("a", db=3.0, slope=1.5)]}
+        if event["step"] == 6
+        else event
+        for event in plan
+    ]
+    alone = judge(later)
+    assert len(alone.by_rounding) == 1 and len(alone.faults) > 1
+    found = judge(later, told("control", {2: {"k": 0.8, "l": 1.2}}))
+    assert "the gradient of a is 1.2 times" in found.excused[0]
+    assert found.faults == [one for one in alone.faults if one not in alone.by_rounding]
+    assert all("step 6" in one for one in found.faults)
+
+
+def test_a_loss_that_is_not_finite_is_no_rounding_whatever_went_before() -> None:
+    losses = {"losses": [1.5, float("nan")], "wanted_losses": [2.0, 2.0]}
+    found = judge(told("plan", {}, **losses))
+    assert found.faults and not found.by_rounding
+    assert "the loss is nan instead of 2" in found.faults[0]
+    off = told("plan", {}, losses=[1.5], wanted_losses=[2.0])
+    overflown = told("control", {}, losses=[float("inf")], wanted_losses=[2.0])
+    assert len(judge(off, overflown).faults) == len(STEPS)
+
+
+def test_two_looks_are_too_few_for_a_parameter_that_is_off_in_every_one() -> None:
+    short = [event for event in told("plan", {1: {"a": 1.2}, 2: {"a": 1.2}}) if event["step"] <= 2]
+    control = [event for event in told("control", {1: {"k": 0.8}}) if event["step"] <= 2]
+    assert not judge(short, control).faults

@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flatout.ledger import Ledger
-from flatout.runners import Request, SessionEnded
+from flatout.plan import Plan
+from flatout.runners import GuardTrial, Request, SessionEnded
 from flatout.runners.mock import MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search import guarding, judge
 from flatout.search.options import SearchOptions
@@ -282,7 +284,7 @@ def test_a_control_serves_all_plans_of_its_format(tmp_path: Path) -> None:
     assert [key for key in runner.guarded if "control" in key] == ["guard:control:bf16"]
 
 
-def test_a_control_that_dies_is_made_in_float32_else_nothing_is_judged(tmp_path: Path) -> None:
+def test_a_control_that_dies_is_made_in_float32_else_the_plan_is_not_taken(tmp_path: Path) -> None:
     def big(request: Request) -> bool:
         guard = request.guard
         return guard is not None and guard.role == "control" and guard.precision == "float64"
@@ -295,21 +297,145 @@ def test_a_control_that_dies_is_made_in_float32_else_nothing_is_judged(tmp_path:
     (tmp_path / "second").mkdir()
     runner = GuardedRunner(LOW, flips(1.1), dies=lambda request: "control" in request.key)
     report = play(tmp_path / "second", LOW, runner=runner, options=ONLY_BF16)
-    assert next(one for one in report.techniques if one.name == "bf16").standing != "refused"
-    note = report.guard_note
-    assert "whether it is the rounding of BF16 alone: a control did not run: it failed on its own" in note
-    assert "Found: late (step 9): the gradient of experts.30.weight is 1.1 times" in note
+    assert not report.plan
+    reason = next(one for one in report.techniques if one.name == "bf16").reason
+    assert reason.startswith("not taken: the rounding of BF16 alone may explain what the guard found, and ")
+    assert "the control that could tell did not run (it failed on its own before its first step" in reason
+    assert "Found: late (step 9): the gradient of experts.30.weight is 1.1 times" in reason
 
 
-def test_a_budget_without_time_for_a_control_leaves_it_open(
+def test_a_plan_is_not_taken_where_the_budget_has_no_time_for_a_control(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guarding, "_control_seconds", lambda *_: 1e6)
     runner = GuardedRunner(LOW, flips(1.1))
     report = play(tmp_path, LOW, runner=runner, options=ONLY_BF16)
+    assert not report.plan
     assert not any("control" in key for key in runner.guarded)
-    assert next(one for one in report.techniques if one.name == "bf16").standing != "refused"
-    assert "a control needs about 1000000 s, and the budget has" in report.guard_note
+    reason = next(one for one in report.techniques if one.name == "bf16").reason
+    assert "did not run (it needs about 1000000 s, and the budget has" in reason
+    assert "s for it: a larger --budget allows it). Found: late (step 9)" in reason
+    with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+        assert not ledger.events(1, "guarded")  # it may be asked again
+
+
+def test_nor_by_the_last_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_time_in_the_climb(monkeypatch)
+    monkeypatch.setattr(guarding, "_control_seconds", lambda *_: 1e6)
+    runner = GuardedRunner(LOW, flips(1.1))
+    report = play(tmp_path, LOW, runner=runner, options=ONLY_BF16)
+    assert not report.plan
+    reason = next(one for one in report.techniques if one.name == "bf16").reason
+    assert "not taken: the rounding of BF16 alone may explain" in reason
+
+
+def test_what_the_first_draw_refuses_stays_so_where_no_other_can_run(tmp_path: Path) -> None:
+    runner = GuardedRunner(LOW, flips(1.1), dies=lambda request: "control:bf16:" in request.key)
+    report = play(tmp_path, LOW, runner=runner, options=ONLY_BF16)
+    assert not report.plan
+    reason = next(one for one in report.techniques if one.name == "bf16").reason
+    assert "rounding alone has no parameter off by more than 0" in reason
+    assert "not taken" not in reason
+
+
+def test_the_second_try_of_a_control_has_the_time_that_the_first_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+    bench: Any = SimpleNamespace(
+        trials={}, left=lambda: 500.0 if tried else 3000.0, say=lambda *_: None, discovery=None
+    )
+
+    def told(_: Any, key: str, *__: Any) -> tuple[tuple[()], str]:
+        tried.append(key)
+        return (), "it died"
+
+    monkeypatch.setattr(guarding, "_control_seconds", lambda *_: 1000.0)
+    monkeypatch.setattr(guarding, "points_of", lambda _: guarding.POINTS)
+    monkeypatch.setattr(guarding, "_told", told)
+    assert guarding._control(bench, "bf16", 0, "float64", 0.0) == ((), "it died")
+    assert tried == ["guard:control:bf16"]
+
+
+class Room:
+    """A bench whose memory holds ``most`` processes; the last ``ahead`` of those that live wait for their
+    turn."""
+
+    def __init__(self, most: int, names: list[str], ahead: int) -> None:
+        self.most = most
+        self.ended: list[str] = []
+        self.live = [self._process(name) for name in names]
+        self._waiting = self.live[len(names) - ahead :]
+        self.ahead = SimpleNamespace(keep_only=self._keep_only, possible=True)
+        self.aligned = False
+        self.baseline = Outcome(state=State.COMPLETED)
+        self.trials: dict[str, Any] = {}
+
+    def _process(self, name: str) -> Any:
+        process = SimpleNamespace(alive=True, plan=() if name == "baseline" else (name,), timed=True)
+        process.shown = lambda: self.baseline
+
+        def close() -> None:
+            process.alive = False
+            self.ended.append(f"{name} closed")
+
+        process.close = close
+        process.name = name
+        return process
+
+    def _keep_only(self) -> None:
+        for process in self._waiting:
+            process.alive = False
+            self.ended.append(f"{process.name} killed")
+        self._waiting = []
+
+    def fits(self, *held: Any) -> bool:
+        return len(held) <= self.most
+
+    def say(self, *_: Any) -> None:
+        pass
+
+
+def test_what_waits_for_its_turn_leaves_before_what_is_warm() -> None:
+    size = Outcome(state=State.COMPLETED)
+    room: Any = Room(3, ["baseline", "best", "next"], ahead=1)
+    guarding._make_room(room, size)
+    assert room.ended == ["next killed"]
+    room = Room(2, ["baseline", "best", "next"], ahead=1)
+    guarding._make_room(room, size)
+    assert room.ended == ["next killed", "baseline closed"]
+    room = Room(4, ["baseline", "best", "next"], ahead=1)
+    guarding._make_room(room, size)
+    assert not room.ended
+
+
+def test_a_trial_that_is_run_once_more_alone_kills_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    room: Any = Room(9, ["best", "next"], ahead=1)
+    died = Outcome(state=State.FAILED, error="OutOfMemory")
+    monkeypatch.setattr(guarding, "_start", lambda *_: None)
+    monkeypatch.setattr(guarding, "_walk", lambda *_: Outcome(state=State.COMPLETED))
+    guarding._alone(room, "guard:it", Plan(), GuardTrial(role="plan"), died)
+    assert room.ended == ["next killed", "best closed"]
+
+
+@pytest.mark.parametrize(
+    ("most", "aligned", "ended", "together"),
+    [
+        (6, False, [], 3),
+        (5, False, ["next killed"], 3),
+        (4, False, ["next killed", "baseline closed"], 3),
+        (4, True, ["next killed"], 2),
+    ],
+)
+def test_the_first_three_start_beside_what_has_to_stay(
+    monkeypatch: pytest.MonkeyPatch, most: int, aligned: bool, ended: list[str], together: int
+) -> None:
+    room: Any = Room(most, ["baseline", "best", "next"], ahead=1)
+    room.aligned = aligned
+    monkeypatch.setattr(guarding, "_start", lambda *_: None)
+    trials = [(key, GuardTrial(role="baseline")) for key in REFERENCE]
+    assert len(guarding._start_together(room, trials)) == together
+    assert room.ended == ended
 
 
 def test_a_search_that_goes_on_asks_no_control_again(tmp_path: Path) -> None:

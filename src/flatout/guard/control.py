@@ -96,8 +96,8 @@ class Answer:
 
 
 def loss_apart(losses: Sequence[float], wanted: Sequence[float], scale: float) -> float:
-    """The furthest that a loss is from the truth's, relatively."""
-    pairs = [(a, b) for a, b in zip(losses, wanted, strict=False) if math.isfinite(b)]
+    """The furthest that a loss is from the truth's, relatively; one that is not finite excuses nothing."""
+    pairs = [(a, b) for a, b in zip(losses, wanted, strict=False) if math.isfinite(a) and math.isfinite(b)]
     return max((abs(a - b) / max(abs(b), 0.1 * scale, 1e-30) for a, b in pairs), default=0.0)
 
 
@@ -197,7 +197,7 @@ def _steady(
     for take, name in sorted(suspect):
         keys = [key for key in plan if key[1] == take]
         seen = {key: size for key in keys if (size := _size(plan, key, name, test)) is not None}
-        if len(seen) < min(LOOKS, len(keys)):
+        if len(seen) < LOOKS:
             continue
         usual = median(list(seen.values()))
         side = math.copysign(1.0, usual)

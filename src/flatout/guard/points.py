@@ -92,7 +92,11 @@ def judge_looks(  # noqa: PLR0917 - all trials of a program
             found.unknown.append(f"{_where(look)}: {skipped[look.step]}")
             continue
         own = baseline.get(key) if look.against == "truth" else None
-        judged.append(_judge(look, own, again.get(key), expected, scale))
+        one = _judge(look, own, again.get(key), expected, scale)
+        if look.against != "truth":
+            # a control is held against the truth alone
+            one.faults = [fault if isinstance(fault, str) else fault.text for fault in one.faults]
+        judged.append(one)
     if control:
         _ask_control(judged, plan, control, expected, scale, found)
     for one in judged:
@@ -406,19 +410,25 @@ def _loss_fault(look: Look, own: Look | None, expected: Expectation, scale: floa
     if len(look.losses) != len(look.wanted_losses):
         counts = f"{len(look.losses)} losses went backward, {len(look.wanted_losses)}"
         return [f"{where}: {counts} in the untouched program"]
-    for place, (seen, wanted) in enumerate(zip(look.losses, look.wanted_losses, strict=True)):
+    pairs = list(zip(look.losses, look.wanted_losses, strict=True))
+    for seen, wanted in pairs:
+        if math.isfinite(wanted) and not math.isfinite(seen):
+            return [_other_loss(where, seen, wanted)]
+    for place, (seen, wanted) in enumerate(pairs):
         if not math.isfinite(wanted):
             continue
         theirs = own.losses[place] if own is not None and place < len(own.losses) else wanted
         allowed = max(expected.bar.loss, 1e-5) * max(abs(wanted), 0.1 * scale)
         allowed += abs(theirs - wanted) * 2.0 ** (expected.bits_lost + 1)
         if not abs(seen - wanted) <= allowed:
-            text = f"{where}: the loss is {seen:.6g} instead of {wanted:.6g} at the same weights and batch"
-            if not math.isfinite(seen):
-                return [text]
             apart = loss_apart(look.losses, look.wanted_losses, scale)
+            text = _other_loss(where, seen, wanted)
             return [Suspicion(text=text, key=look.key, test="loss", seen=apart)]
     return []
+
+
+def _other_loss(where: str, seen: float, wanted: float) -> str:
+    return f"{where}: the loss is {seen:.6g} instead of {wanted:.6g} at the same weights and batch"
 
 
 def _overall_slope(rows: Sequence[Row]) -> float | None:

@@ -10,7 +10,7 @@ from flatout.plan import Plan
 from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_decision
-from flatout.search.guarding import guard_plan, guards
+from flatout.search.guarding import guard_plan, guards, undecided_text
 from flatout.search.measure import Beaten
 from flatout.search.prove import RESIDENT, Aim, numbers, prove
 from flatout.search.shifts import evidence_so_far
@@ -96,10 +96,13 @@ def _quiet(bench: Bench) -> bool:
 
 
 def _refused(bench: Bench, climb: Climb, key: str, report: GuardReport | None) -> Verdict | None:
-    """A plan that the climb had no time to guard, and that the guard has something against."""
-    if report is None or not report.faults:
+    """A plan that the climb had no time to guard, and that the guard has something against, or could not
+    clear of it."""
+    why = undecided_text(report)
+    if report is not None and report.faults:
+        why = text_of(report)
+    if not why:
         return None
-    why = text_of(report)
     return Verdict(
         key=key,
         plan_a=Plan(),

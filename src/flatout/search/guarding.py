@@ -135,10 +135,12 @@ def guard_plan(
         and report.faults
         and report.faults == report.by_rounding
     ):
-        left = max(0.0, bench.left() - reserve_seconds)
-        drawn, appeal = _control(bench, format_name, len(control), reference.precision, left)
+        drawn, appeal = _control(bench, format_name, len(control), reference.precision, reserve_seconds)
+        if not drawn and control:
+            bench.say(f"{plan.key}: no other draw of a control: {appeal}")
+            break  # what the first showed stands
         if not drawn:
-            return _undecided(bench, plan, report, f"{format_name.upper()} alone: {appeal}")
+            return _undecided(bench, plan, report, format_name.upper(), appeal)
         control.append(drawn)
         report = judged()
     # a plan that is refused already is not worth another process
@@ -155,7 +157,7 @@ def guard_plan(
 
 
 def _control(
-    bench: Bench, format_name: str, draw: int, precision: str, left_seconds: float
+    bench: Bench, format_name: str, draw: int, precision: str, reserve_seconds: float
 ) -> tuple[Told, str]:
     """(what the rounding of a format alone does to the program, why that is not known or empty)."""
     key = f"guard:control:{format_name}" + (f":{draw + 1}" if draw else "")
@@ -163,12 +165,10 @@ def _control(
     # FP32 is as good as exact beside fewer bits, and takes half the memory
     for tried, name in ((precision, key), ("float32", f"{key}:fp32"))[: 1 + (precision == "float64")]:
         if _trial(bench, name) is None:
-            needed = _control_seconds(bench, tried)
-            if needed > left_seconds:
-                late = (
-                    f"a control needs about {needed:.0f} s, and the budget has {left_seconds:.0f} s for it"
-                )
-                return (), why or late
+            needed, left = _control_seconds(bench, tried), max(0.0, bench.left() - reserve_seconds)
+            if needed > left:
+                late = f"it needs about {needed:.0f} s, and the budget has {left:.0f} s for it"
+                return (), why or f"{late}: a larger --budget allows it"
             bench.say(f"what the rounding of {format_name.upper()} alone does to the gradients")
         trial = replace(_trial_of(bench, "control", precision=tried), rounding=format_name, draw=draw)
         if draw:
@@ -176,7 +176,7 @@ def _control(
         told, reason = _told(bench, name, Plan(), trial)
         if not reason and any(event.get("what") == "gradients" for event in told):
             return told, ""
-        why = why or f"a control did not run: {reason or 'it told nothing'}"
+        why = why or reason or "it told nothing"
     return (), why
 
 
@@ -189,21 +189,32 @@ def _control_seconds(bench: Bench, precision: str) -> float:
     return bench.start_seconds(Plan()) + 1.5 * steps * bench.baseline_step_seconds
 
 
-def _undecided(bench: Bench, plan: Plan, report: GuardReport, why: str) -> GuardReport:
-    """Of a plan whose findings may be rounding, where that could not be asked. Not noted: it may be asked
-    again."""
-    found = "; ".join(report.faults[:MOST_FAULTS_TOLD])
-    text = f"whether it is the rounding of {why}. Found: {found}"
-    bench.say(f"{plan.key}: guard: could not judge {text}")
+def _undecided(bench: Bench, plan: Plan, report: GuardReport, format_name: str, why: str) -> GuardReport:
+    """Of a plan whose findings may be rounding, where that could not be asked: ``by_rounding`` keeps
+    them. Not noted: it may be asked again."""
+    more = len(report.faults) - MOST_FAULTS_TOLD
+    found = "; ".join([*report.faults[:MOST_FAULTS_TOLD], *([f"and {more} more"] if more > 0 else [])])
+    text = (
+        f"the rounding of {format_name} alone may explain what the guard found, and the control that could "
+        f"tell did not run ({why}). Found: {found}"
+    )
+    bench.say(f"{plan.key}: guard: undecided: {text}")
     points = tuple(replace(one, passed=one.passed or None) for one in report.points)
     return replace(
         report,
         passed=None,
         faults=(),
-        by_rounding=(),
         points=points,
         unchecked=(*report.unchecked, text),
     )
+
+
+def undecided_text(report: GuardReport | None) -> str:
+    """Why a plan is not taken whose findings could be rounding, and that no control has cleared; empty
+    where it is not so."""
+    if report is None or report.faults or not report.by_rounding:
+        return ""
+    return f"not taken: {report.unchecked[-1]}"
 
 
 def make_reference(bench: Bench) -> Reference:
@@ -323,9 +334,13 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
     _make_room(bench, _size(bench, waiting[0][1]))
     sizes = [_size(bench, trial) for _, trial in waiting]
     count = _fitting(bench, bench.live, sizes)
+    if count < len(sizes):
+        bench.ahead.keep_only()
+        count = _fitting(bench, bench.live, sizes)
     without = [process for process in bench.live if process.plan or not process.timed]
-    if bench.ahead.possible and _fitting(bench, without, sizes) > count:
-        # the idle untouched program is started again beside another process, at no cost
+    if not bench.aligned and bench.ahead.possible and _fitting(bench, without, sizes) > count:
+        # the idle untouched program is started again beside another process, at no cost, unless it has
+        # to take the same steps as the other side
         for process in [one for one in bench.live if one not in without]:
             process.close()
         count = _fitting(bench, bench.live, sizes)
@@ -355,10 +370,14 @@ def _size(bench: Bench, trial: GuardTrial) -> Outcome:
 
 
 def _make_room(bench: Bench, size: Outcome) -> None:
-    """Close idle processes until one more fits; they are started again when they are needed."""
-    while True:
+    """Close idle processes until one more fits; they are started again when they are needed. What
+    has not had its turn yet goes first."""
+    if _fitting(bench, bench.live, [size]):
+        return
+    bench.ahead.keep_only()
+    while not _fitting(bench, bench.live, [size]):
         live = [process for process in bench.live if process.alive]
-        if not live or bench.fits(*(process.shown() for process in live), size):
+        if not live:
             return
         live[0].close()
 
@@ -402,7 +421,8 @@ def _alone(bench: Bench, key: str, plan: Plan, trial: GuardTrial, known: Outcome
     if trial.role in ("baseline", "truth", "again") or not starved or not crowd:
         return known  # the first three wait for each other
     bench.say(f"{key} died beside {len(crowd)} others ({known.reason}): once more alone")
-    for process in crowd:
+    bench.ahead.keep_only()
+    for process in [process for process in bench.live if process.alive]:
         process.close()
     return _walk(_start(bench, key, plan, trial), trial)
 

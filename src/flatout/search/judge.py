@@ -13,7 +13,7 @@ from flatout.guard.whole import text_of
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
-from flatout.search.guarding import guard_plan, guards
+from flatout.search.guarding import guard_plan, guards, undecided_text
 from flatout.search.standing import Standing
 from flatout.technique import Effect
 from flatout.trial import Gradients, Outcome
@@ -170,6 +170,10 @@ def judge_plan(
     report = guard_plan(bench, plan, reserve_seconds=reserve_seconds, beside=beside)
     if report is not None and (report.faults or report.passed is not None):
         own = Judgement(passed=report.passed, note=text_of(report), report=report)
+        return combine(own, judge_curve(bench, plan, losses))
+    undecided = undecided_text(report)
+    if undecided:
+        own = Judgement(passed=False, note=undecided, report=report)
         return combine(own, judge_curve(bench, plan, losses))
     open_questions = "; ".join(report.unchecked) if report is not None else ""
     gradients = judge_start(bench, plan, outcome)

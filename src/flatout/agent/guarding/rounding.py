@@ -71,7 +71,8 @@ class Rounding:
         if self._shift is None:
             return rounded(self.torch, tensor, bits)
         scale = 1.0 + self._shift()
-        return rounded(self.torch, tensor * scale, bits) / scale
+        near = rounded(self.torch, tensor * scale, bits) / scale
+        return self.torch.where(self.torch.isfinite(near), near, tensor)
 
     @property
     def present(self) -> int | None:
@@ -183,12 +184,14 @@ class Rounding:
 
 
 def rounded(torch: Any, tensor: Any, bits: int) -> Any:
-    """The nearest numbers of so many bits, of two equally near ones the even; in the dtype that it had."""
+    """The nearest numbers of so many bits, of two equally near ones the even; in the dtype that it had.
+    What is too large for it stays as it is."""
     values = tensor.float()
     drop = _FLOAT32_BITS - bits
     whole = values.view(torch.int32)
     whole = (whole + ((1 << (drop - 1)) - 1) + ((whole >> drop) & 1)) & -(1 << drop)
-    return torch.where(torch.isfinite(values), whole.view(torch.float32), values).to(tensor.dtype)
+    near = whole.view(torch.float32)
+    return torch.where(torch.isfinite(values) & torch.isfinite(near), near.to(tensor.dtype), tensor)
 
 
 def _function(torch: Any, nearest: Callable[[Any, int], Any]) -> Any:
