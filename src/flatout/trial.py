@@ -213,7 +213,8 @@ class GuardReport:
     faults: tuple[str, ...] = ()
     """Each with its check, place, value seen and value needed."""
     by_rounding: tuple[str, ...] = ()
-    """Those of ``faults`` that rounding alone could bring: a control, or one draw more, may tell."""
+    """What was found that rounding alone could bring: a control, or one draw more, may tell. Among the
+    ``faults`` too, unless no control could run."""
     excused: tuple[str, ...] = ()
     """What a control has shown to be rounding alone."""
     control: str = ""
