@@ -274,3 +274,12 @@ def test_combine():
     assert combine(good, bad) == bad
     assert combine(good, unknown) == Judgement(passed=True, note="True; None")
     assert combine(unknown, unknown).passed is None
+
+
+def test_an_easy_first_batch_does_not_blind_the_curves():
+    """It is no climb when the second batch is an ordinary one."""
+    draw = random.Random(3)
+    batches = [0.3, *(math.exp(draw.gauss(0.0, 0.1)) for _ in range(59))]
+    untouched = [(step, (1.0 + 2.0 * math.exp(-step / 30)) * batch) for step, batch in enumerate(batches)]
+    learns_nothing = [(step, 3.0 * batch) for step, batch in enumerate(batches)]
+    assert judge_losses(learns_nothing, untouched).passed is False

@@ -20,6 +20,8 @@ from flatout.guard import Judgement
 from flatout.stats import MAD_TO_SIGMA, mad, median
 
 MOST_STEPS = 100
+START_STEPS = 3
+"""Whose mean is where a curve starts: one batch may be an easy one."""
 LEAST_STEPS = 8
 WINDOWS = 4
 """The steps are smoothed to so many means. The first shows the least and is never asked alone."""
@@ -248,11 +250,14 @@ def _drift(window: Window, bar: Bar, *, first: int) -> Judgement:
 def _climb(untouched: list[float], windows: list[Window]) -> float:
     """How far an unstable program's loss climbs above its start; nil for others. What throws itself back
     like that is thrown elsewhere by any rounding."""
-    start = untouched[0]
+    start = math.fsum(untouched[:START_STEPS]) / START_STEPS
     changes = [b - a for a, b in itertools.pairwise(untouched)]
     spread = MAD_TO_SIGMA * mad(changes) / math.sqrt(2.0)
     climb = max(window.mean for window in windows) - start
-    peak = max(untouched) - start
+    size = len(untouched) // len(windows)
+    if climb <= CLIMB_SIGMAS * spread * math.sqrt(1.0 / size + 1.0 / START_STEPS):
+        climb = 0.0
+    peak = max(untouched) - max(untouched[:START_STEPS])
     if peak > CLIMB_SIGMAS * spread:
         climb = max(climb, peak)
     return climb if climb > CLIMB * abs(start) else 0.0
