@@ -26,7 +26,7 @@ from searching import say
 
 sys.path.insert(0, str(HERE.parent / "tests"))
 
-from faults.catalogue import PROGRAMS, Fault
+from faults.catalogue import ACTS, PROGRAMS, Fault
 from faults.guarding import House
 from flatout.guard.curves import judge_losses
 from flatout.plan import Choice, Plan
@@ -48,9 +48,10 @@ COMMANDS = {
 WITH_DROPOUT = ("gpt", "gpt-medium", "dropout")
 LENGTHS = (8, 12, 16, 20, 30, 40, 60, 80, 100)
 UNSTABLE = (4.0, 10.0, 20.0, 40.0)
+VARIED = HERE.parent / "tests" / "faults" / "variations"
 RATE = "times_learning_rate"
 VARIATIONS = [
-    Fault(name=name, program="", right="") for name in (RATE, "disturbed", "other_draws", "no_dropout")
+    Fault(name=name, program="", right="") for name in (RATE, "disturbed", "other_draws", "dropout_lost")
 ]
 
 
@@ -88,7 +89,7 @@ FAULTY = (
     Variation(name="learning rate + 10 %", honest=False, rate=1.1),
     Variation(name="learning rate - 10 %", honest=False, rate=0.9),
     Variation(name="learning rate + 2 %", honest=False, rate=1.02),
-    Variation(name="dropout lost", honest=False, choice=Choice(name="no_dropout"), dropout=True),
+    Variation(name="dropout lost", honest=False, choice=Choice(name="dropout_lost"), dropout=True),
 )
 
 
@@ -166,6 +167,9 @@ def main() -> int:
     names = arguments.only.split(",") if arguments.only else list(COMMANDS)
     work = arguments.work or Path(tempfile.mkdtemp(prefix="flatout-curves-"))
     lines: list[dict[str, Any]] = []
+    acts = work / "acts"
+    shutil.copytree(VARIED, acts, dirs_exist_ok=True)
+    shutil.copy(ACTS / "dropout_lost.py", acts)
     try:
         for name in names:
             folder = work / name
@@ -175,7 +179,7 @@ def main() -> int:
                 [*VARIATIONS, *TECHNIQUES],
                 cwd=folder,
                 out=work / f"{name}.out",
-                acts_dir=HERE.parent / "tests" / "faults" / "variations",
+                acts_dir=acts,
             ) as house:
                 first = trained(house.bench, None, 1.0, 12)  # learns what the program is
                 assert not isinstance(first, str), first

@@ -37,7 +37,7 @@ CASES = {
     "gan.py": ("optimizer", 1, 3.0, ["Sequential", "Sequential"]),
     "super_step.py": ("optimizer", 0, 1.0, ["Sequential"]),
     "scaler_clip.py": ("optimizer", 0, 1.0, ["Sequential"]),
-    "scaler_off.py": ("optimizer", 0, 1.0, ["Sequential"]),
+    "scaler_clip.py --off": ("optimizer", 0, 1.0, ["Sequential"]),
     "no_optimizer.py": ("backward", None, 1.0, ["GRU", "Linear"]),
     "direct_forward.py": ("optimizer", 0, 1.0, ["Net"]),
 }
@@ -45,7 +45,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_steps_losses_and_units_are_found_and_nothing_changes(name: str, tmp_path: Path) -> None:
-    command = program(name, "--steps", "9")
+    command = program(*name.split(), "--steps", "9")
     with Driven(tmp_path, command) as driven:
         assert driven.run_to_end() == 0
     found = driven.of("discovered")[0]
@@ -62,9 +62,9 @@ def test_steps_losses_and_units_are_found_and_nothing_changes(name: str, tmp_pat
     ]
 
 
-@pytest.mark.parametrize(("name", "used"), [("scaler_clip.py", True), ("scaler_off.py", False)])
+@pytest.mark.parametrize(("name", "used"), [("scaler_clip.py", True), ("scaler_clip.py --off", False)])
 def test_a_scaler_that_is_off_is_none(name: str, used: bool, tmp_path: Path) -> None:
-    with Driven(tmp_path, program(name, "--steps", "9")) as driven:
+    with Driven(tmp_path, program(*name.split(), "--steps", "9")) as driven:
         assert driven.run_to_end() == 0
     assert driven.of("discovered")[0]["grad_scaler"] is used
 

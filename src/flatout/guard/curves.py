@@ -184,7 +184,7 @@ def _by_numbers(
         if part > 1 and count < LEAST_STEPS_OF_PART:
             continue
         # what learns fast has learnt all, the one way or the other, before the last windows
-        of_part = _windows(steps[:count], apart[:count], untouched[:count])
+        of_part = windows if part == 1 else _windows(steps[:count], apart[:count], untouched[:count])
         for before, window in itertools.pairwise(of_part[1:]):
             if before.apart * window.apart > 0 and pair.exceeded(before) and pair.exceeded(window):
                 return _drift(window, pair, first=before.first)
@@ -208,10 +208,14 @@ def _by_numbers(
     return Judgement(passed=True, note=note)
 
 
+def _start_of(untouched: list[float]) -> float:
+    return math.fsum(untouched[:START_STEPS]) / START_STEPS
+
+
 def _windows(steps: list[int], apart: list[float], untouched: list[float]) -> list[Window]:
     count = min(WINDOWS, len(steps) // (LEAST_STEPS // 2))
     size = len(steps) // count
-    start = math.fsum(untouched[:3]) / 3
+    start = _start_of(untouched)
     learnt, found = 0.0, []
     for place in range(len(steps) - count * size, len(steps), size):
         part = apart[place : place + size]
@@ -250,7 +254,7 @@ def _drift(window: Window, bar: Bar, *, first: int) -> Judgement:
 def _climb(untouched: list[float], windows: list[Window]) -> float:
     """How far an unstable program's loss climbs above its start; nil for others. What throws itself back
     like that is thrown elsewhere by any rounding."""
-    start = math.fsum(untouched[:START_STEPS]) / START_STEPS
+    start = _start_of(untouched)
     changes = [b - a for a, b in itertools.pairwise(untouched)]
     spread = MAD_TO_SIGMA * mad(changes) / math.sqrt(2.0)
     climb = max(window.mean for window in windows) - start

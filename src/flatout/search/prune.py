@@ -1,9 +1,9 @@
 """The fewest techniques that give the speed: what a later one has made worthless leaves the plan.
 
-A technique was proved on the plan of its time. Where the shares of the final plan show that it is as fast
-without one of them, the plan without it is guarded and proved against the untouched program in its turn,
-and takes the place of the larger one. One technique a search, the least worth: the error allowed is split
-over two last proofs.
+A technique was proved on the plan of its time. Where the shares of the final plan show that it is hardly
+slower without one of them (by half of what matters, at most), the plan without it is guarded and proved
+against the untouched program in its turn, and takes the place of the larger one. One technique a search,
+the least worth: the error allowed is split over two last proofs.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
 
 
 def _worthless(bench: Bench, plan: Plan) -> tuple[Choice, Verdict] | None:
-    """The technique that is least worth of those without which the plan was no slower, with its share's
-    verdict."""
+    """The technique that is least worth of those that were seen to be worth ``SEEN_AT_MOST`` or less, with
+    its share's verdict."""
     found: list[tuple[float, Choice, Verdict]] = []
     seen_at_most = 1.0 + SEEN_AT_MOST * bench.options.gain_that_matters
     for choice in plan.choices:
