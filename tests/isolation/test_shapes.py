@@ -15,6 +15,7 @@ import pytest
 
 from flatout.isolation.choose import available, covered_places
 from flatout.isolation.client import Supervised
+from flatout.isolation.meter import WriteMeter
 
 from .conftest import way_or_skip
 from .house import House, marked_processes, tree_hash, wait_for
@@ -99,6 +100,12 @@ def test_gigabytes_in_memory_are_stopped(house: House) -> None:
         way, "sh", "-c", "head -c 90000000 /dev/zero > big; sleep 30", write_limit_bytes=20_000_000
     )
     assert told.said("ending")["why"] == "writes"
+
+
+def test_what_is_written_before_the_first_look_counts(tmp_path: Path) -> None:
+    meter = WriteMeter(str(tmp_path), 20_000_000)
+    (tmp_path / "big").write_bytes(os.urandom(90_000_000))
+    assert (meter.exceeded() or 0) >= 90_000_000
 
 
 def test_a_mount_inside_the_working_folder(house: House) -> None:

@@ -16,23 +16,22 @@ class WriteMeter:
     """
 
     def __init__(self, folder: str, limit_bytes: int) -> None:
-        self.folders = [folder]
         self.limit_bytes = limit_bytes
         self.allowance = 0
         """Bytes that we laid there ourselves."""
-        self._looked = time.monotonic()
-        self._free: int | None = None
+        self.watch([folder])
 
     def watch(self, folders: list[str]) -> None:
+        """Measure these from now on. Before the program starts: the first look may come late."""
         self.folders = folders
+        self._looked = time.monotonic()
+        space = self._space()
+        self._free = space.f_bavail * space.f_frsize if space else None
 
     def exceeded(self) -> int | None:
         """Bytes written, when more than the limit or when the disk is all but full; else None."""
-        if not self.folders:
-            return None
-        try:
-            space = os.statvfs(self.folders[0])
-        except OSError:
+        space = self._space()
+        if space is None:
             return None
         free = space.f_bavail * space.f_frsize
         if self._free is None:
@@ -44,3 +43,9 @@ class WriteMeter:
         self._looked = time.monotonic()
         self._free = free
         return written if written > self.limit_bytes or (full and written > 64 << 20) else None
+
+    def _space(self) -> os.statvfs_result | None:
+        try:
+            return os.statvfs(self.folders[0]) if self.folders else None
+        except OSError:
+            return None
