@@ -14,8 +14,8 @@ import pytest
 from flatout.ledger import Ledger
 from flatout.plan import Plan
 from flatout.runners import GuardTrial, Request, SessionEnded
-from flatout.runners.mock import MockProgram, MockRunner, MockSession, MockTechnique
-from flatout.search import guarding, judge
+from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
+from flatout.search import final, guarding, judge
 from flatout.search.options import SearchOptions
 from flatout.search.standing import Standing
 from flatout.technique import Effect
@@ -205,6 +205,47 @@ def test_a_plan_refused_before_the_last_proof_is_given_up(
     sly = next(one for one in report.techniques if one.name == "sly")
     assert sly.standing == "refused"
     assert "layer.weight does not move" in sly.reason
+
+
+def drawing(gradients_db: float, redraws_db: float) -> MockProgram:
+    """A program with dropout, and a technique that draws other numbers."""
+    redraw = MockTechnique(
+        factor=0.4, effect=Effect.REDRAW, gradients_db=gradients_db, redraws_db=redraws_db
+    )
+    return MockProgram(techniques={"it": redraw}, discovery=replace(DISCOVERY, random=True))
+
+
+def test_the_short_look_without_randomness_is_not_taken_for_a_guard_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The climb has no time for the guard's own trials, the last proof has."""
+    without_time_in_the_climb(monkeypatch)
+    program = drawing(gradients_db=80.0, redraws_db=1.0)
+    report = play(tmp_path, program, runner=GuardedRunner(program))
+    assert {"still:baseline", "still:it"} <= {trial.key for trial in report.trials}
+    assert report.guard is not None
+    assert report.guard.passed
+    assert not any("could not be guarded" in one for one in report.guard.unchecked)
+
+
+def test_a_guard_trial_that_died_is_not_taken_for_the_short_look(tmp_path: Path) -> None:
+    program = drawing(gradients_db=80.0, redraws_db=1.0)
+    runner = GuardedRunner(program, dies=lambda request: request.guard is not None and bool(request.plan))
+    report = play(tmp_path, program, runner=runner)
+    assert report.plan.names == ("it",)
+    assert "gradients agree to 80 dB" in report.guard_note
+
+
+@pytest.mark.parametrize(("still_db", "drawn_db", "taken"), [(5.0, -5.0, True), (-5.0, 5.0, False)])
+def test_what_is_hopeless_is_told_without_the_other_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, still_db: float, drawn_db: float, taken: bool
+) -> None:
+    unchecked = GuardReport(passed=None, unchecked=("the budget has no time for them",))
+    monkeypatch.setattr(judge, "guard_plan", lambda *_, **__: unchecked)
+    monkeypatch.setattr(final, "guard_plan", lambda *_, **__: unchecked)
+    program = drawing(gradients_db=still_db, redraws_db=drawn_db)
+    report = play(tmp_path, program, runner=GuardedRunner(program))
+    assert bool(report.plan) is taken
 
 
 LOW = MockProgram(

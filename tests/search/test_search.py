@@ -160,14 +160,14 @@ def test_other_draws_are_judged_with_the_randomness_off(tmp_path):
     assert report.plan.names == ("good",)
     assert "randomness off" in row(report, "good").guard_note
     assert "randomness off" in row(report, "bad").reason
-    assert {"guard:baseline", "guard:good", "guard:bad"} <= {trial.key for trial in report.trials}
+    assert {"still:baseline", "still:good", "still:bad"} <= {trial.key for trial in report.trials}
 
 
 def test_without_dropout_other_gradients_are_simply_wrong(tmp_path):
     wrong = MockTechnique(factor=0.7, effect=Effect.REDRAW, gradients_db=90.0, redraws_db=1.0)
     report = play(tmp_path, one(wrong))
     assert not report.plan
-    assert not any(trial.key.startswith("guard:") for trial in report.trials)
+    assert not any(trial.key.startswith("still:") for trial in report.trials)
 
 
 def test_a_program_that_is_not_reproducible_is_not_judged_by_gradients(tmp_path):

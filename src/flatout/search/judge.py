@@ -97,27 +97,27 @@ def fault_of(
 
 def guard_fault(bench: Bench, process: Process, outcome: Outcome) -> Fault | None:
     """What the guard has against a plan after its first steps, before time is spent on its speed."""
-    gradients = judge_start(bench, process.plan, outcome)
+    gradients = _judge_first_step(bench, process.plan, outcome.gradients)
     assert bench.discovery is not None
     # with dropout the difference may be other draws: judged apart before the plan is accepted, as is what
     # lies near the bar, where the untouched program's own error must be known first
-    if gradients.passed is False and not bench.discovery.random and _is_hopeless(bench, outcome):
+    if gradients.passed is False and not bench.discovery.random and _is_hopeless(bench, outcome.gradients):
         return Fault(standing=Standing.REFUSED, reason=gradients.note)
     losses = judge_curve(bench, process.plan, process.losses)
     return Fault(standing=Standing.REFUSED, reason=losses.note) if losses.passed is False else None
 
 
-def _is_hopeless(bench: Bench, outcome: Outcome) -> bool:
+def _is_hopeless(bench: Bench, seen: Gradients | None) -> bool:
     """The first step shows a fault that no truth will excuse."""
-    seen = outcome.gradients
     if not guards(bench) or seen is None or seen.missing or seen.overall_db is None:
         return True
     return seen.overall_db < HOPELESS_DB
 
 
-def judge_start(bench: Bench, plan: Plan, outcome: Outcome) -> Judgement:
+def _judge_first_step(bench: Bench, plan: Plan, seen: Gradients | None) -> Judgement:
     """The gradient probe of a plan: its first step against the untouched program's."""
-    return _judge_gradients(bench, plan, outcome.gradients)
+    bar = bar_of({name: bench.technique(name).effect for name in plan.names})
+    return judge_gradients(seen, bar, bench.floor)
 
 
 def judge_curve(bench: Bench, plan: Plan, losses: Losses) -> Judgement:
@@ -139,21 +139,16 @@ def _is_redrawn(bench: Bench, effects: set[Effect]) -> bool:
     return Effect.REDRAW in effects or fewer_bits
 
 
-def judge_still(bench: Bench, plan: Plan) -> Judgement:
-    """The gradient probe again with the program's own randomness off (dropout p = 0), where a technique
-    may draw other random numbers than the untouched program: two short processes, the first one shared."""
+def _still_gradients(bench: Bench, plan: Plan) -> tuple[Gradients | None, str]:
+    """(the gradient probe with the program's own randomness off (dropout p = 0), why there is none or
+    empty): two short processes, the first one shared."""
     try:
-        reference = _short_trial(bench, "guard:baseline", Plan(), "save")
+        reference = _short_trial(bench, "still:baseline", Plan(), "save")
         if reference.error or not reference.steps:
-            return Judgement(
-                passed=None,
-                note=f"no gradients without randomness: {reference.reason or reference.error}",
-            )
-        outcome = _short_trial(bench, f"guard:{plan.key}", plan, "compare")
+            return None, reference.reason or reference.error
+        return _short_trial(bench, f"still:{plan.key}", plan, "compare").gradients, ""
     except SessionEnded as end:
-        return Judgement(passed=None, note=f"no gradients without randomness: {end.outcome.reason}")
-    judged = _judge_gradients(bench, plan, outcome.gradients)
-    return Judgement(passed=judged.passed, note=f"{judged.note}, randomness off")
+        return None, end.outcome.reason
 
 
 def judge_plan(
@@ -176,22 +171,22 @@ def judge_plan(
         own = Judgement(passed=False, note=undecided, report=report)
         return combine(own, judge_curve(bench, plan, losses))
     open_questions = "; ".join(report.unchecked) if report is not None else ""
-    gradients = judge_start(bench, plan, outcome)
+    seen = outcome.gradients
+    gradients = _judge_first_step(bench, plan, seen)
     assert bench.discovery is not None
     if gradients.passed is False and bench.discovery.random:
-        gradients = judge_still(bench, plan)
-    if gradients.passed is False and not _is_hopeless(bench, outcome):
+        # its techniques may draw other random numbers than the untouched program
+        seen, why = _still_gradients(bench, plan)
+        gradients = _judge_first_step(bench, plan, seen)
+        note = f"no gradients without randomness: {why}" if why else f"{gradients.note}, randomness off"
+        gradients = Judgement(passed=gradients.passed, note=note)
+    if gradients.passed is False and not _is_hopeless(bench, seen):
         text = "too near the bar where the untouched program's own error is not known"
         gradients = Judgement(passed=None, note=f"cannot judge: {gradients.note}: {text}")
     if open_questions:
         open_questions = f"the guard's own trials could not judge it: {open_questions}"
     left_open = Judgement(passed=None, note=open_questions, report=report)
     return combine(gradients, judge_curve(bench, plan, losses), left_open)
-
-
-def _judge_gradients(bench: Bench, plan: Plan, seen: Gradients | None) -> Judgement:
-    bar = bar_of({name: bench.technique(name).effect for name in plan.names})
-    return judge_gradients(seen, bar, bench.floor)
 
 
 def _short_trial(bench: Bench, key: str, plan: Plan, role: str) -> Outcome:
