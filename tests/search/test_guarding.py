@@ -411,6 +411,12 @@ class Room:
         self.aligned = False
         self.baseline = Outcome(state=State.COMPLETED)
         self.trials: dict[str, Any] = {}
+        self.noted: list[Any] = []
+        self.search = 1
+        self.ledger = SimpleNamespace(events=lambda *_: self.noted)
+
+    def note(self, kind: str, data: dict[str, Any]) -> None:
+        self.noted.append(SimpleNamespace(kind=kind, data=data))
 
     def _process(self, name: str) -> Any:
         process = SimpleNamespace(alive=True, plan=() if name == "baseline" else (name,), timed=True)
@@ -450,13 +456,43 @@ def test_what_waits_for_its_turn_leaves_before_what_is_warm() -> None:
     assert not room.ended
 
 
-def test_a_trial_that_is_run_once_more_alone_kills_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    room: Any = Room(9, ["best", "next"], ahead=1)
-    died = Outcome(state=State.FAILED, error="OutOfMemory")
+DIED = Outcome(state=State.FAILED, error="OutOfMemory")
+
+
+def told_in(
+    room: Room, monkeypatch: pytest.MonkeyPatch, trial: GuardTrial, first: Outcome | None = None
+) -> str:
+    """Why a guard trial did not come to its end: ``first`` is what the ledger knows; else it dies, and
+    comes to its end once more."""
+    if first is not None:
+        room.trials["guard:it"] = SimpleNamespace(outcome=first)
+    walks = [Outcome(state=State.COMPLETED)] if first else [Outcome(state=State.COMPLETED), DIED]
     monkeypatch.setattr(guarding, "_start", lambda *_: None)
-    monkeypatch.setattr(guarding, "_walk", lambda *_: Outcome(state=State.COMPLETED))
-    guarding._alone(room, "guard:it", Plan(), GuardTrial(role="plan"), died)
+    monkeypatch.setattr(guarding, "_walk", lambda *_: walks.pop())
+    bench: Any = room
+    return guarding._told(bench, "guard:it", Plan(), trial)[1]
+
+
+def test_a_trial_that_is_run_once_more_alone_kills_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(9, ["best", "next"], ahead=1)
+    assert told_in(room, monkeypatch, GuardTrial(role="plan")) == ""
     assert room.ended == ["next killed", "best closed"]
+
+
+def test_a_trial_that_died_with_nobody_beside_it_stays_so_in_a_search_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = Room(9, ["best", "next"], ahead=1)
+    assert told_in(room, monkeypatch, GuardTrial(role="plan"), DIED) == "OutOfMemory"
+    assert room.ended == []
+
+
+def test_a_trial_that_was_to_run_once_more_does_so_in_a_search_that_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = Room(9, [], ahead=0)
+    room.note("crowded", {"key": "guard:it"})
+    assert told_in(room, monkeypatch, GuardTrial(role="plan"), DIED) == ""
 
 
 @pytest.mark.parametrize(

@@ -404,23 +404,31 @@ def _told(
             _make_room(bench, _size(bench, trial))
             process = _start(bench, key, plan, trial)
         known = _walk(process, trial)
+        _note_crowded(bench, key, trial, known)
     known = _alone(bench, key, plan, trial, known)
     if known.state is State.FAILED:
         return known.guarding, known.reason or known.error or "it failed"
     return known.guarding, ""
 
 
+def _note_crowded(bench: Bench, key: str, trial: GuardTrial, outcome: Outcome) -> None:
+    """Where it died beside others, for want of memory or as programs do where it is short. Written down: a
+    search that goes on must not ask who lives then."""
+    starved = outcome.error == "OutOfMemory" or (outcome.error == "ProgramCrashed" and not outcome.steps)
+    others = sum(process.alive for process in bench.live)
+    waited_for = trial.role in ("baseline", "truth", "again")  # by each other
+    if outcome.state is State.FAILED and starved and others and not waited_for:
+        bench.note("crowded", {"key": key})
+        bench.say(f"{key} died beside {others} others ({outcome.reason}): once more alone")
+
+
 def _alone(bench: Bench, key: str, plan: Plan, trial: GuardTrial, known: Outcome) -> Outcome:
-    """A trial that died beside others, for want of memory or as programs do where it is short, once more by
-    itself."""
+    """A trial that died beside others, once more by itself; any other as it is known."""
     again = _trial(bench, f"{key}~2")
-    if again is not None or known.state is not State.FAILED:
-        return again or known
-    starved = known.error == "OutOfMemory" or (known.error == "ProgramCrashed" and not known.steps)
-    crowd = [process for process in bench.live if process.alive]
-    if trial.role in ("baseline", "truth", "again") or not starved or not crowd:
-        return known  # the first three wait for each other
-    bench.say(f"{key} died beside {len(crowd)} others ({known.reason}): once more alone")
+    if again is not None:
+        return again
+    if not any(event.data["key"] == key for event in bench.ledger.events(bench.search, "crowded")):
+        return known
     bench.ahead.keep_only()
     for process in [process for process in bench.live if process.alive]:
         process.close()
