@@ -446,13 +446,13 @@ class Room:
 def test_what_waits_for_its_turn_leaves_before_what_is_warm() -> None:
     size = Outcome(state=State.COMPLETED)
     room: Any = Room(3, ["baseline", "best", "next"], ahead=1)
-    guarding._make_room(room, size)
+    guarding._make_room(room, [size])
     assert room.ended == ["next killed"]
     room = Room(2, ["baseline", "best", "next"], ahead=1)
-    guarding._make_room(room, size)
+    guarding._make_room(room, [size])
     assert room.ended == ["next killed", "baseline closed"]
     room = Room(4, ["baseline", "best", "next"], ahead=1)
-    guarding._make_room(room, size)
+    guarding._make_room(room, [size])
     assert not room.ended
 
 
@@ -510,7 +510,7 @@ def test_the_first_three_start_beside_what_has_to_stay(
     room: Any = Room(most, ["baseline", "best", "next"], ahead=1)
     room.aligned = aligned
     monkeypatch.setattr(guarding, "_start", lambda *_: None)
-    trials = [(key, GuardTrial(role="baseline")) for key in REFERENCE]
+    trials = {key: GuardTrial(role="baseline") for key in REFERENCE}
     assert len(guarding._start_together(room, trials)) == together
     assert room.ended == ended
 

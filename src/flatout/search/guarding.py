@@ -9,15 +9,15 @@ once a search for each format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from flatout.codec import from_plain, to_plain
 from flatout.guard.bits import format_of_plan
 from flatout.guard.control import FEWER_BITS
-from flatout.guard.records import Told, notes
-from flatout.guard.whole import MOST_FAULTS_TOLD, Reference, judge_whole, text_of
+from flatout.guard.records import Told, all_of, notes
+from flatout.guard.whole import Reference, judge_whole, text_of
 from flatout.plan import Plan
 from flatout.runners import GuardTrial, SessionEnded
 from flatout.search.bench import Bench, Process
@@ -36,8 +36,6 @@ UPDATES_OF_SCALED = (5, 6)
 LATE = "late.pt"
 RANDOM_STEPS = 3
 """Of the trials with randomness on: dropout is looked at in the last (agent/guarding/dropout.py)."""
-
-
 DRAWS = 3
 """Of a control, at most: the second and third only where a few parameters alone are at stake."""
 
@@ -51,11 +49,16 @@ def points_of(bench: Bench) -> dict[str, tuple[int, ...]]:
     """Which steps are compared."""
     steps = bench.program_steps
     for points in (POINTS, SHORT_POINTS):
-        last = max(step for one in points.values() for step in one)
+        last = _last_step(points)
         slow = points is POINTS and bench.baseline_step_seconds > LONG_STEP_SECONDS
         if (steps is None or steps > last) and not slow:
             return points
     return SHORTEST_POINTS
+
+
+def _last_step(points: Mapping[str, tuple[int, ...]]) -> int:
+    """0 where no step is compared."""
+    return max((step for one in points.values() for step in one), default=0)
 
 
 def guard_seconds(bench: Bench, plan: Plan, *, with_reference: bool = True) -> float:
@@ -64,7 +67,7 @@ def guard_seconds(bench: Bench, plan: Plan, *, with_reference: bool = True) -> f
         return 0.0
     if known_report(bench, plan) is not None:
         return 0.0
-    steps = max(step for one in points_of(bench).values() for step in one)
+    steps = _last_step(points_of(bench))
     random = bench.discovery is not None and bench.discovery.random
     walk = steps * bench.baseline_step_seconds
     plain = bench.start_seconds(Plan())
@@ -107,7 +110,9 @@ def guard_plan(
     if not reference.baseline:
         return GuardReport(passed=None, unchecked=reference.unchecked)
     beside()
-    told, why = _told(bench, f"guard:{plan.key}", plan, _trial_of(bench, "plan", truth=reference.precision))
+    told, why = _told(
+        bench, f"guard:{plan.key}", plan, _trial_of(bench, "plan", truth=bool(reference.precision))
+    )
     unchecked = [f"the plan's guard trial: {why}"] if why else []
 
     control: list[Told] = []
@@ -148,7 +153,7 @@ def guard_plan(
         random, why = _told(bench, f"guard:random:{plan.key}", plan, _random_trial())
         if why:
             unchecked.append(f"dropout: {why}")
-        elif not any(event.get("what") == "dropout" for event in (*random, *reference.random)):
+        elif not all_of(random, "dropout") and not all_of(reference.random, "dropout"):
             unchecked.append("dropout: no model was called in training")
         report = judged(random)
     bench.note("guarded", {"plan": plan.key, "seconds": report.seconds, "report": to_plain(report)})
@@ -174,7 +179,7 @@ def _control(
         if draw:
             trial = replace(trial, fewer_bits=FEWER_BITS)
         told, reason = _told(bench, name, Plan(), trial)
-        if not reason and any(event.get("what") == "gradients" for event in told):
+        if not reason and all_of(told, "gradients"):
             return told, ""
         why = why or reason or "it told nothing"
     return (), why
@@ -185,18 +190,16 @@ def _control_seconds(bench: Bench, precision: str) -> float:
     known = bench.trials.get("guard:truth" if precision == "float64" else "guard:truth32")
     if known is not None:
         return 1.5 * known.seconds
-    steps = max(step for one in points_of(bench).values() for step in one)
+    steps = _last_step(points_of(bench))
     return bench.start_seconds(Plan()) + 1.5 * steps * bench.baseline_step_seconds
 
 
 def _undecided(bench: Bench, plan: Plan, report: GuardReport, format_name: str, why: str) -> GuardReport:
     """Of a plan whose findings may be rounding, where that could not be asked: ``by_rounding`` keeps
     them. Not noted: it may be asked again."""
-    more = len(report.faults) - MOST_FAULTS_TOLD
-    found = "; ".join([*report.faults[:MOST_FAULTS_TOLD], *([f"and {more} more"] if more > 0 else [])])
     text = (
         f"the rounding of {format_name} alone may explain what the guard found, and the control that could "
-        f"tell did not run ({why}). Found: {found}"
+        f"tell did not run ({why}). Found: {text_of(report)}"
     )
     bench.say(f"{plan.key}: guard: undecided: {text}")
     points = tuple(replace(one, passed=one.passed or None) for one in report.points)
@@ -225,11 +228,10 @@ def make_reference(bench: Bench) -> Reference:
     assert bench.discovery is not None
     began = bench.clock()
     _clear(bench)
-    trials = [("guard:baseline", _trial_of(bench, "baseline")), ("guard:truth", _trial_of(bench, "truth"))]
-    trials.append(("guard:again", _trial_of(bench, "again")))
+    trials = {f"guard:{role}": _trial_of(bench, role) for role in ("baseline", "truth", "again")}
     running = _start_together(bench, trials)
     unchecked: list[str] = []
-    baseline, why = _told(bench, "guard:baseline", Plan(), trials[0][1], running)
+    baseline, why = _told(bench, "guard:baseline", Plan(), trials["guard:baseline"], running)
     if why or not baseline:
         for process in running.values():
             process.close()
@@ -237,10 +239,10 @@ def make_reference(bench: Bench) -> Reference:
         reference = Reference(baseline=(), unchecked=(reason,))
     else:
         truth, precision = _truth(bench, running, unchecked)
-        again, why = _told(bench, "guard:again", Plan(), trials[2][1], running)
+        again, why = _told(bench, "guard:again", Plan(), trials["guard:again"], running)
         if why:
             unchecked.append(f"a second unchanged run: {why}")
-        random: tuple[dict[str, object], ...] = ()
+        random: Told = ()
         if bench.discovery.random:
             random, why = _told(bench, "guard:random:baseline", Plan(), _random_trial())
             if why:
@@ -260,17 +262,15 @@ def make_reference(bench: Bench) -> Reference:
     return reference
 
 
-def _truth(
-    bench: Bench, running: dict[str, Process], unchecked: list[str]
-) -> tuple[tuple[dict[str, object], ...], str]:
+def _truth(bench: Bench, running: Mapping[str, Process], unchecked: list[str]) -> tuple[Told, str]:
     """(what the truth told, its precision)."""
     told, why = _told(bench, "guard:truth", Plan(), _trial_of(bench, "truth"), running)
-    if not why and any(event.get("what") == "gradients" for event in told):
+    if not why and all_of(told, "gradients"):
         return told, "float64"
     first = why or "it told nothing"
     bench.say(f"no truth in FP64 ({first}): in FP32 without TF32", milestone=True)
     told, why = _told(bench, "guard:truth32", Plan(), _trial_of(bench, "truth", precision="float32"))
-    if not why and any(event.get("what") == "gradients" for event in told):
+    if not why and all_of(told, "gradients"):
         return told, "float32"
     folder = _folder(bench)
     if folder is not None:
@@ -305,14 +305,14 @@ def _clear(bench: Bench) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _trial_of(bench: Bench, role: str, *, precision: str = "float64", truth: str = "float64") -> GuardTrial:
+def _trial_of(bench: Bench, role: str, *, precision: str = "float64", truth: bool = True) -> GuardTrial:
     scaled = bench.discovery is not None and bench.discovery.grad_scaler
     return GuardTrial(
         role=role,
         points=points_of(bench),
         updates=UPDATES_OF_SCALED if scaled else UPDATES,
         precision=precision,
-        truth=bool(truth),
+        truth=truth,
     )
 
 
@@ -325,18 +325,24 @@ def _trial(bench: Bench, key: str) -> Outcome | None:
     return known.outcome if known is not None else None
 
 
-def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[str, Process]:
+def _start_together(bench: Bench, trials: Mapping[str, GuardTrial]) -> dict[str, Process]:
     """Processes whose start overlaps, as many as memory holds; the rest is started when its turn comes."""
-    assert bench.baseline is not None
-    waiting = [(key, trial) for key, trial in trials if _trial(bench, key) is None]
-    if not waiting:
-        return {}
-    _make_room(bench, _size(bench, waiting[0][1]))
-    sizes = [_size(bench, trial) for _, trial in waiting]
+    waiting = {key: trial for key, trial in trials.items() if _trial(bench, key) is None}
+    count = _make_room(bench, [_size(bench, trial) for trial in waiting.values()])
+    return {key: _start(bench, key, Plan(), trial) for key, trial in list(waiting.items())[: max(1, count)]}
+
+
+def _make_room(bench: Bench, sizes: Sequence[Outcome]) -> int:
+    """Close idle processes until the first of these fits, and more of them where that costs nothing; how
+    many fit now. What is closed is started again when it is needed."""
+    if _fitting(bench, bench.live, sizes) < len(sizes):
+        bench.ahead.keep_only()  # what has not had its turn yet goes first
+    while sizes and not _fitting(bench, bench.live, sizes):
+        idle = next((process for process in bench.live if process.alive), None)
+        if idle is None:
+            return 0
+        idle.close()
     count = _fitting(bench, bench.live, sizes)
-    if count < len(sizes):
-        bench.ahead.keep_only()
-        count = _fitting(bench, bench.live, sizes)
     without = [process for process in bench.live if process.plan or not process.timed]
     if not bench.aligned and bench.ahead.possible and _fitting(bench, without, sizes) > count:
         # the idle untouched program is started again beside another process, at no cost, unless it has
@@ -344,7 +350,7 @@ def _start_together(bench: Bench, trials: list[tuple[str, GuardTrial]]) -> dict[
         for process in [one for one in bench.live if one not in without]:
             process.close()
         count = _fitting(bench, bench.live, sizes)
-    return {key: _start(bench, key, Plan(), trial) for key, trial in waiting[: max(1, count)]}
+    return count
 
 
 def _fitting(bench: Bench, live: Sequence[Process], sizes: Sequence[Outcome]) -> int:
@@ -369,19 +375,6 @@ def _size(bench: Bench, trial: GuardTrial) -> Outcome:
     )
 
 
-def _make_room(bench: Bench, size: Outcome) -> None:
-    """Close idle processes until one more fits; they are started again when they are needed. What
-    has not had its turn yet goes first."""
-    if _fitting(bench, bench.live, [size]):
-        return
-    bench.ahead.keep_only()
-    while not _fitting(bench, bench.live, [size]):
-        live = [process for process in bench.live if process.alive]
-        if not live:
-            return
-        live[0].close()
-
-
 def _start(bench: Bench, key: str, plan: Plan, trial: GuardTrial) -> Process:
     # a program that draws no random numbers compiles to the graphs that are in the cache already
     draws = bench.discovery is None or bench.discovery.random
@@ -394,14 +387,14 @@ def _told(
     key: str,
     plan: Plan,
     trial: GuardTrial,
-    running: dict[str, Process] | None = None,
-) -> tuple[tuple[dict[str, object], ...], str]:
+    running: Mapping[str, Process] | None = None,
+) -> tuple[Told, str]:
     """(what a guard trial told, why it did not come to its end or empty). From the ledger where it is."""
     known = _trial(bench, key)
     if known is None:
         process = (running or {}).get(key)
         if process is None:
-            _make_room(bench, _size(bench, trial))
+            _make_room(bench, [_size(bench, trial)])
             process = _start(bench, key, plan, trial)
         known = _walk(process, trial)
         _note_crowded(bench, key, trial, known)
@@ -436,7 +429,7 @@ def _alone(bench: Bench, key: str, plan: Plan, trial: GuardTrial, known: Outcome
 
 
 def _walk(process: Process, trial: GuardTrial) -> Outcome:
-    steps = max((step for one in trial.points.values() for step in one), default=RANDOM_STEPS)
+    steps = _last_step(trial.points) or RANDOM_STEPS
     try:
         while process.steps < steps:
             process.advance(steps - process.steps)
