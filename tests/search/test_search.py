@@ -209,6 +209,20 @@ def test_a_candidate_rejected_early_is_tried_again_when_the_plan_has_grown(tmp_p
     assert set(report.plan.names) == {"it", "other"}
 
 
+def test_what_took_anothers_place_last_has_a_share_of_its_own(tmp_path):
+    program = MockProgram(
+        techniques={
+            "rival": MockTechnique(factor=0.6, slot="one"),
+            "it": MockTechnique(factor=0.65, slot="one"),
+            "other": MockTechnique(factor=0.8),
+        },
+        interactions={frozenset({"it", "other"}): 0.8},
+    )
+    report = play(tmp_path, program, options=SearchOptions(budget_seconds=3600.0))
+    assert set(report.plan.names) == {"it", "other"}
+    assert row(report, "it").share == pytest.approx(1.0 / (0.65 * 0.8), rel=0.02)
+
+
 def test_a_script_edited_meanwhile_is_not_what_the_plan_was_proved_for(tmp_path):
     program = one(MockTechnique(factor=0.7))
     runner = MockRunner(program)

@@ -61,7 +61,6 @@ class Climb:
         self.decided: dict[str, Decision] = {}
         self.waiting: list[Choice] = []
         """Candidates whose turn is still to come."""
-        self.last_accepted: str | None = None
         self.guard_note = ""
         """What the guard saw of the best plan so far."""
         self.guard_whole = False
@@ -288,7 +287,6 @@ class Climb:
         if self.best is not self.baseline:
             self.best.close()
         self.best = seat
-        self.last_accepted = choice.name
         self.guard_note = verdict.guard_note
         self.guard_whole = verdict.guard_report is not None and bool(verdict.guard_report.passed)
         bench.best = seat.plan

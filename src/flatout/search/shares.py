@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flatout.plan import Plan
 from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb
@@ -12,13 +13,16 @@ LEAST_TURNS = 6
 
 
 def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
-    """Notes ``share`` events. The technique accepted last needs no new measurement: its own verdict
-    compared just these two plans."""
+    """Their verdicts. Where the climb's last step compared just these two plans, its own verdict holds."""
     plan = climb.best.plan
     turns = bench.options.figures.share_pairs
     if len(plan.choices) < 2 or not bench.resident or not turns:
         return
-    waiting = [choice for choice in reversed(plan.choices) if choice.name != climb.last_accepted]
+    waiting = [
+        choice
+        for choice in reversed(plan.choices)
+        if not _compared_by_climb(bench, bench.without(plan, choice.name), plan)
+    ]
     while waiting:
         choice = waiting.pop(0)
         less = bench.without(plan, choice.name)
@@ -50,3 +54,11 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
         if verdict.ratio is not None:
             bench.say(f"{choice.name} is worth {times(verdict.ratio)} in the final plan", milestone=True)
     bench.ahead.keep_only()
+
+
+def _compared_by_climb(bench: Bench, less: Plan, plan: Plan) -> bool:
+    """Not so of what took another's place: then the plan without both was never timed beside it."""
+    return any(
+        verdict.key.startswith("climb:") and (verdict.plan_a, verdict.plan_b) == (less, plan)
+        for verdict in bench.verdicts.values()
+    )
