@@ -115,12 +115,15 @@ def test_copies_collectives_and_kernels_without_shapes_have_no_floor():
         launches=2,
         kernels=(("Memcpy HtoD (Pageable -> Device)", 0.002),),
     )
-    nccl = Work(operator="x", calls=1, seconds=0.003, launches=1, kernels=(("ncclDevKernel_Sum", 0.003),))
+    nccl = Work(operator="x", calls=1, seconds=0.005, launches=1, kernels=(("ncclDevKernel_Sum", 0.005),))
     graph = Work(operator="some_replayed_kernel", calls=9, seconds=0.004, launches=9)
-    found = parts(divide(profile(copies, nccl, graph)))
+    remains = divide(profile(copies, nccl, graph))
+    found = parts(remains)
     assert found["copies"] == pytest.approx(0.002)
-    assert found["communication"] == pytest.approx(0.003)
+    assert found["communication"] == pytest.approx(0.005)
     assert found["untold"] == pytest.approx(0.004)
+    evidence = {part.cause: part.evidence for part in remains.parts}
+    assert evidence["untold"] == "most of it some_replayed_kernel (9 calls)"
     assert "floor" not in found
 
 

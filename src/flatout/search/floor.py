@@ -177,6 +177,7 @@ class _Division:
         self._floor_of: dict[str, float] = {}
         """What the floor is made of -> seconds."""
         self._calls: dict[str, int] = {}
+        self._untold: list[Work] = []
         self._on_gpu = on_gpu
         self._peaks = peaks
         self._tiny = 0.0 if on_gpu else TINY_OPERATOR_SECONDS * dispatch_slowed(_as_rows(profile.work))
@@ -234,7 +235,9 @@ class _Division:
             return
         floor = floor_of(row, self._peaks)
         if floor is None:
-            self._add("launches" if self._small(told) else UNTOLD, row.seconds, row.calls)
+            small = self._small(told)
+            self._add("launches" if small else UNTOLD, row.seconds, row.calls)
+            self._untold += [] if small else [row]
             return
         bound = f"arithmetic in {floor.precision}" if floor.arithmetic else "memory traffic"
         self._add(FLOOR, floor.seconds, row.calls)
@@ -260,7 +263,6 @@ class _Division:
         """Cause -> what shows it, in words."""
         made = sorted(self._floor_of.items(), key=lambda item: -item[1])
         launches = sum(row.launches for row in profile.work)
-        untold = [row for row in profile.work if floor_of(row, self._peaks) is None]
         words = {
             FLOOR: ", ".join(f"{1e3 * seconds:.3g} ms {what}" for what, seconds in made),
             "launches": f"{launches} kernels are launched one by one"
@@ -269,8 +271,8 @@ class _Division:
             COPIES: f"{self._calls.get(COPIES, 0)} copies between host and device",
             COMMUNICATION: f"{self._calls.get(COMMUNICATION, 0)} collective kernels",
         }
-        if untold:
-            most = max(untold, key=lambda row: row.seconds)
+        if self._untold:
+            most = max(self._untold, key=lambda row: row.seconds)
             words[UNTOLD] = f"most of it {short(most.operator or 'many small ones')} ({most.calls} calls)"
         for kind in ("compute", "attention", "memory", "optimizer"):
             mine = [row for row in self.above if _kind_of_names(row.operator, row.kernel) == kind]
