@@ -55,8 +55,6 @@ class Floor:
     arithmetic: bool
     """Bound by arithmetic; else by memory."""
     precision: str
-    capped: bool
-    """It was faster than this: a cache."""
 
 
 def floor_of(work: Work, peaks: Mapping[str, float]) -> Floor | None:
@@ -81,7 +79,6 @@ def floor_of(work: Work, peaks: Mapping[str, float]) -> Floor | None:
         seconds=min(least, work.seconds),
         arithmetic=arithmetic >= memory and arithmetic > 0,
         precision=precision if cost.flops else "",
-        capped=least > work.seconds,
     )
 
 
@@ -118,12 +115,7 @@ def _size(shape: Shape) -> int:
 
 
 def _bytes(work: Work, place: int) -> float:
-    dtype, shape = work.inputs[place]
-    return ITEM_BYTES[dtype] * _size(shape) if dtype in ITEM_BYTES else _unknown(dtype)
-
-
-def _unknown(dtype: str) -> float:
-    raise ValueError(dtype)
+    return _item(work, place) * _size(work.inputs[place][1])
 
 
 def _all_bytes(work: Work) -> float:
@@ -235,9 +227,7 @@ def _lists(work: Work, name: str) -> Cost:
         return Cost(bytes=sum(lists) + (2 if len(lists) > 2 else 1) * largest)
     if "zero" in name:
         return Cost(bytes=largest)
-    if "norm" in name or "non_finite" in name:
-        return Cost(bytes=sum(lists))
-    if "copy" in name:
+    if any(part in name for part in ("norm", "non_finite", "copy")):
         return Cost(bytes=sum(lists))
     return Cost(bytes=sum(lists) + lists[0])
 
@@ -319,7 +309,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Callable[[Work, str], Cost]], ...] = tuple(
         (r"copy_", _copied),
         (
             r"(sum|max|min|amax|amin|argmax|argmin|norm|linalg_vector_norm|var|var_mean|std|prod|all"
-            r"|any|logsumexp|nll_loss\w*forward|nll_loss\w*|nonzero|item|_local_scalar_dense|dot|equal)",
+            r"|any|logsumexp|nll_loss\w*|nonzero|item|_local_scalar_dense|dot|equal)",
             _reduced,
         ),
         (r"index_select|gather|index|embedding|embedding_dense_backward", _gathered),
