@@ -99,8 +99,7 @@ def test_autocorrelation_time_of_ar1():
 
 
 def test_block_steps():
-    assert stats.block_steps(0.285) == 4
-    assert stats.block_steps(3.0) == 4
-    assert stats.block_steps(0.001) == 400
-    assert stats.block_steps(0.285, correlation=9.0) == 27
-    assert stats.block_steps(1e-6) == 2000
+    assert stats.block_steps(0.285, target_seconds=0.4) == 4
+    assert stats.block_steps(3.0, target_seconds=0.4) == 4
+    assert stats.block_steps(0.001, target_seconds=0.4) == 400
+    assert stats.block_steps(1e-6, target_seconds=0.4) == 2000

@@ -25,7 +25,8 @@ most alpha, so the effects with E < 1 / alpha are an interval that holds at ever
     E = sqrt(g) * ((1 + T^2 / (n - 1)) / (1 + g T^2 / (n - 1))) ^ (n / 2)
 
 and E = 1 / alpha is solved for T in closed form. Turns that depend on their neighbours are first merged
-into longer ones (:func:`merge_size`).
+into longer ones (:func:`merge_size`), and far ones moved back (:func:`tame`). Both are chosen by the turns
+themselves, and each pair of processes has a level of its own: with these the guarantee is approximate.
 
 **Processes.** The shifts' standard deviation tau is not known. Every pair of unchanged processes and
 every fresh pair of a comparison says something about it (:class:`Evidence`); before any of them, tau is
@@ -165,8 +166,9 @@ def _weight(alpha: float, near: int) -> float:
 
 
 def merge_size(clusters: Sequence[Sequence[float]]) -> int:
-    """How many consecutive turns make one that is independent of the next: the longest autocorrelation
-    time of any pair of processes with enough turns to tell, rounded up."""
+    """How many consecutive turns make one that is taken for independent of the next: the longest
+    autocorrelation time of any pair of processes with enough turns to tell, rounded, and no more than a
+    third of the most turns of any."""
     times = [autocorrelation_time(values) for values in clusters if len(values) >= LEAST_MERGED]
     return max((max(1, min(round(t), len(max(clusters, key=len)) // 3)) for t in times), default=1)
 

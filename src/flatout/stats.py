@@ -96,8 +96,9 @@ def steady(values: Sequence[float], *, last: int = 5, tolerance: float = 0.02, p
 def autocorrelation_time(values: Sequence[float]) -> float:
     """How many consecutive values carry the information of one independent value; at least 1.
 
-    1 + 2 times the sum of autocorrelations up to the first pair of lags whose sum is not positive
-    (initial positive sequence: Geyer, Statistical Science 7, 1992).
+    1 + 2 times the sum of autocorrelations up to the first pair of lags (1 and 2, 3 and 4 ...) whose sum is
+    not positive, after Geyer's initial positive sequence (Statistical Science 7, 1992), whose pairs begin
+    with lag 0.
     """
     n = len(values)
     if n < 8:
@@ -118,12 +119,10 @@ def autocorrelation_time(values: Sequence[float]) -> float:
     return max(1.0, 1.0 + 2.0 * total)
 
 
-def block_steps(
-    step_seconds: float, *, correlation: float = 1.0, target_seconds: float = 0.4, least: int = 4
-) -> int:
-    """Steps of one block: long enough in time, and longer than the autocorrelation; at most 2,000."""
-    by_time = math.ceil(target_seconds / step_seconds) if step_seconds > 0 else least
-    return max(least, min(2000, max(by_time, math.ceil(3 * correlation))))
+def block_steps(step_seconds: float, *, target_seconds: float) -> int:
+    """Steps of one block that is to take so long: from 4 to 2,000."""
+    by_time = math.ceil(target_seconds / step_seconds) if step_seconds > 0 else 0
+    return max(4, min(2000, by_time))
 
 
 def beta_fraction(a: float, b: float, x: float) -> float:

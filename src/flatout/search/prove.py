@@ -1,11 +1,11 @@
 """The proof: two plans measured in turns, and what may be said about the ratio of their steps.
 
 Two warmed processes take turns at step boundaries (A B, B A, A B, ...), so that clocks, heat and
-neighbours fall on both alike; each turn is a block longer than the steps' autocorrelation, and each pair
-of turns gives one log ratio. What more turns cannot show, how far two processes of one plan differ anyway,
-only another pair of fresh processes shows; one is started when that, and not the turns' noise, is what
-keeps the comparison open. Where two do not fit into memory, fresh processes alternate and each pair of
-processes gives one log ratio.
+neighbours fall on both alike; each pair of turns gives one log ratio, and pairs that depend on their
+neighbours are merged before they count. What more turns cannot show, how far two processes of one plan
+differ anyway, only another pair of fresh processes shows; one is started when that, and not the turns'
+noise, is what keeps the comparison open. Where two do not fit into memory, fresh processes alternate and
+each pair of processes gives one log ratio.
 
 The interval (sequential.py) holds at every look, so it is looked at after each pair of turns from the
 least number on, and the comparison ends as soon as it is decided: better, worse, or no difference that
@@ -398,9 +398,11 @@ class _Comparison:
         if aim.to_the_end and samples.processes >= pace.most_processes:
             return Next.END if full or self._says_all(interval) else Next.TURNS
         if pace.method == APART:
-            more = interval is None or aim.to_the_end or samples.processes < APART_LEAST
-            more = more or (
-                interval is not None and open_still(interval, aim.matters, both_ways=aim.both_ways)
+            more = (
+                interval is None
+                or aim.to_the_end
+                or samples.processes < APART_LEAST
+                or open_still(interval, aim.matters, both_ways=aim.both_ways)
             )
             return Next.PROCESSES if more and samples.processes < pace.most_processes else Next.END
         if interval is None or aim.to_the_end:
@@ -486,8 +488,7 @@ class _Comparison:
             return f"disturbed all along: {why}"
         self.repeated = True
         bench.say(f"{self.b.plan.key}: disturbed all along ({why}); once more")
-        if samples.latest:
-            samples.open()
+        samples.open()
         return ""
 
     def _note_surroundings(self) -> None:
