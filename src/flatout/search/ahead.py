@@ -9,6 +9,7 @@ timed while one is still on its way: ``Process.advance`` asks ``arrive`` first.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flatout.plan import Plan
@@ -44,6 +45,15 @@ class Ahead:
         self._waiting[key] = process
         self._arriving.append(process)
         return True
+
+    def start_all(self, plans: Mapping[str, Plan], *, reserve_seconds: float = 0.0) -> None:
+        """Start these (key -> plan) in their order, as many as there is room for; none while one of them
+        still waits, so that those of one round arrive together."""
+        if any(map(self.has, plans)):
+            return
+        for key, plan in plans.items():
+            if not self.start(key, plan, reserve_seconds=reserve_seconds):
+                return
 
     def take(self, key: str, plan: Plan) -> Process | None:
         """The process that was started for this key, or None. One that failed on its way is handed out too:

@@ -147,13 +147,15 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
 
 def _start_ahead(bench: Bench) -> None:
     """As many of them as the budget allows for, where several may start at once."""
-    room = bench.ahead.room()
-    for number in range(1, min(room, AGAIN_PROCESSES) + 1):
+    plans = {}
+    for number in range(1, AGAIN_PROCESSES + 1):
         warm_up = WARM_UP_STEPS * bench.baseline_step_seconds
         seconds = bench.start_seconds(Plan()) + number * (warm_up + _seconds_once_again(bench))
-        if room < 2 or seconds > _again_share(number - 1) * bench.options.budget_seconds:
+        if seconds > _again_share(number - 1) * bench.options.budget_seconds:
             break
-        bench.ahead.start(_again_key(number), Plan())
+        plans[_again_key(number)] = Plan()
+    if bench.ahead.room() > 1:
+        bench.ahead.start_all(plans)
 
 
 def _compared(bench: Bench) -> int:

@@ -40,8 +40,9 @@ def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
             bench.say(f"share of {choice.name}: the plan without it")
             if climb.baseline is not climb.best:
                 climb.baseline.close()
-            for other in () if bench.ahead.has(seat.key) else (choice, *waiting):
-                bench.ahead.start(f"share:{other.name}", bench.without(plan, other.name))
+            bench.ahead.start_all(
+                {f"share:{one.name}": bench.without(plan, one.name) for one in (choice, *waiting)}
+            )
             aim = Aim(alpha=alpha, matters=0.0, turns=turns, processes=1, to_the_end=True)
             try:
                 verdict = prove(bench, key, seat, climb.best, aim)

@@ -270,7 +270,10 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
     set_aside: list[Choice] = []
     waiting = [choice for choice in choices if choice.name in screening]
     while waiting:
-        _start_ahead(bench, climb, [choice for choice in waiting if choice.name not in known])
+        plans = [bench.plan_of([choice]) for choice in waiting if choice.name not in known]
+        bench.ahead.start_all(
+            {f"screen:{plan.key}": plan for plan in plans}, reserve_seconds=climb.final_seconds()
+        )
         choice = waiting.pop(0)
         screened, seat = screen(bench, choice, climb.final_seconds())
         if screened.fault is None:
@@ -295,16 +298,6 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
     return going_on, set_aside
 
 
-def _start_ahead(bench: Bench, climb: Climb, choices: list[Choice]) -> None:
-    """Start what is screened next, as many as there is room for, once those before are through."""
-    plans = {f"screen:{plan.key}": plan for plan in (bench.plan_of([choice]) for choice in choices)}
-    if any(bench.ahead.has(key) for key in plans):
-        return
-    for key, plan in plans.items():
-        if not bench.ahead.start(key, plan, reserve_seconds=climb.final_seconds()):
-            return
-
-
 def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> None:
     """Of the screened ones the fastest stays warm for the first comparison, where memory allows. Not one
     whose gain is so small that it may have been chosen for its process's luck, which would stay with it."""
@@ -323,7 +316,7 @@ def _keep_or_close(bench: Bench, climb: Climb, choice: Choice, seat: Seat) -> No
     assert seat.process is not None
     assert bench.baseline is not None
     shown = seat.process.peek()
-    if bench.resident and bench.holds(bench.baseline, shown, shown):
+    if bench.holds(bench.baseline, shown, shown):
         climb.kept = seat
     else:
         seat.close()
