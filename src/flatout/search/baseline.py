@@ -25,7 +25,7 @@ from flatout.search.measure import (
 )
 from flatout.search.progress import Phase
 from flatout.search.prove import APART, RESIDENT, Aim, prove
-from flatout.search.record import baseline_outcome, latest
+from flatout.search.record import baseline_outcome, key_of, latest, nth
 from flatout.search.shifts import AGAIN, ALIGNED, evidence_so_far, logs_of, taken_alike, unchanged
 from flatout.sequential import mixture_of, typical_shift
 from flatout.stats import autocorrelation_time, median, trend_p_value
@@ -138,7 +138,7 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
         done = sum(unchanged(one) for one in same_place)
         if done >= AGAIN_PROCESSES or not _affords_again(bench, done + bench.aligned):
             break
-        key = _again_key(done + 1, ALIGNED if bench.aligned else AGAIN)
+        key = nth(ALIGNED if bench.aligned else AGAIN, done + 1)
         verdict, _ = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS, _compared(bench) + 1)
         _align_where_needed(bench, verdict)
     bench.ahead.keep_only()
@@ -153,17 +153,13 @@ def _start_ahead(bench: Bench) -> None:
         seconds = bench.start_seconds(Plan()) + number * (warm_up + _seconds_once_again(bench))
         if seconds > _again_share(number - 1) * bench.options.budget_seconds:
             break
-        plans[_again_key(number)] = Plan()
+        plans[nth(AGAIN, number)] = Plan()
     if bench.ahead.room() > 1:
         bench.ahead.start_all(plans)
 
 
 def _compared(bench: Bench) -> int:
     return sum(unchanged(one) for one in bench.verdicts.values())
-
-
-def _again_key(number: int, stem: str = AGAIN) -> str:
-    return stem if number == 1 else f"{stem}~{number}"
 
 
 def _again_share(before: int) -> float:
@@ -176,7 +172,7 @@ def _seconds_once_again(bench: Bench) -> float:
 
 
 def _affords_again(bench: Bench, before: int) -> bool:
-    waits = bench.ahead.has(_again_key(_compared(bench) + 1))
+    waits = bench.ahead.has(nth(AGAIN, _compared(bench) + 1))
     needed = _seconds_once_again(bench) + (0.0 if waits else bench.start_seconds(Plan()))
     if not before:
         if bench.left() >= needed:
@@ -186,7 +182,7 @@ def _affords_again(bench: Bench, before: int) -> bool:
         return False
     # of a search before such times were written down, its trials tell
     told = [event.data["seconds"] for event in bench.ledger.events(bench.search, "compared again")]
-    trials = [trial.seconds for name, trial in bench.trials.items() if name.partition("~")[0] == AGAIN]
+    trials = [trial.seconds for name, trial in bench.trials.items() if key_of(name) == AGAIN]
     spent: float = sum(told or trials)
     return spent + needed <= _again_share(before) * bench.options.budget_seconds
 
@@ -209,7 +205,7 @@ def _once_again(
         limit_seconds=AGAIN_SHARE * bench.options.budget_seconds,
         least=2,
     )
-    again = Seat(bench=bench, plan=Plan(), key=_again_key(number))
+    again = Seat(bench=bench, plan=Plan(), key=nth(AGAIN, number))
     try:
         compared = _compare_again(bench, key, baseline, again, aim)
         bench.note("compared again", {"key": key, "seconds": bench.clock() - began})
@@ -247,14 +243,12 @@ def _watch(bench: Bench, process: Process) -> Outcome:
     block = process.advance(steps)
     counted = tuple(process.counted[warm_counted:])
     profile = process.profile()
-    outcome = process.peek()
+    outcome = process.completed()
     outcome = replace(
         outcome,
-        state=State.COMPLETED,
         profile=profile or outcome.profile,
         discovery=outcome.discovery or bench.discovery,
         step_seconds=counted,
-        losses=outcome.losses or tuple(process.losses),
         loader_wait_seconds_per_step=wait_of(block),
     )
     outcome = with_attention(outcome)
@@ -347,9 +341,8 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
         bench.aligned = True
     for event in bench.ledger.events(bench.search, "short"):
         bench.program_steps = int(event.data["steps"])
-    for event in bench.ledger.events(bench.search, "apart"):
+    for _ in bench.ledger.events(bench.search, "apart"):
         bench.resident = False
-        bench.resident_note = str(event.data["reason"])
     limits = find_limits(
         outcome.profile,
         step_seconds=bench.baseline_step_seconds,
@@ -372,22 +365,14 @@ def _compare_again(
 ) -> tuple[Verdict, Outcome]:
     assert bench.baseline is not None
     if bench.resident and not bench.holds(bench.baseline, bench.baseline):
-        bench.resident = False
-        bench.resident_note = "two processes do not fit into memory side by side"
-        bench.note("apart", {"reason": bench.resident_note})
+        bench.alternate("two processes do not fit into memory side by side")
     verdict = prove(bench, key, baseline, again, aim)
     process = again.process
     if process is not None and process.alive:
-        outcome = process.peek()
-        outcome = replace(
-            outcome,
-            state=State.COMPLETED,
-            step_seconds=tuple(process.counted),
-            losses=outcome.losses or tuple(process.losses),
-        )
+        outcome = replace(process.completed(), step_seconds=tuple(process.counted))
         process.record(outcome)
     else:
-        trial = latest(bench.trials, "again")
+        trial = latest(bench.trials, AGAIN)
         assert trial is not None
         outcome = trial.outcome
     bench.add_verdict(verdict)

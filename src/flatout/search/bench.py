@@ -7,6 +7,7 @@ is one of them from its start to its record in the ledger; whatever ends a searc
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from flatout.codec import to_plain
 from flatout.errors import FlatoutError
+from flatout.guard.whole import Reference
 from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.pace import pace, wait_of
@@ -25,6 +27,7 @@ from flatout.search.ahead import Ahead
 from flatout.search.bounds import Bound, bound_of
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Phase, Progress
+from flatout.search.record import nth
 from flatout.surroundings import Reading, Usual, Watcher
 from flatout.technique import Technique
 from flatout.techniques.order import conflict, in_order
@@ -129,6 +132,16 @@ class Process:
             self._bench.program_ended(self.steps, end.outcome)
             return end.outcome
 
+    def completed(self) -> Outcome:
+        """What it has shown so far, as that of a trial which did what it was started for."""
+        outcome = self.peek()
+        return replace(
+            outcome,
+            state=State.COMPLETED,
+            step_seconds=outcome.step_seconds or tuple(self.counted),
+            losses=outcome.losses or tuple(self.losses),
+        )
+
     def shown(self) -> Outcome:
         """What it has shown of its needs; of the untouched program, while it is on its way to its first
         step."""
@@ -148,27 +161,27 @@ class Process:
 
     def close(self) -> None:
         """End it in an orderly way and write its trial, if that is not done. Safe to call twice."""
-        if self._own_end is not None:
-            self._left(self._own_end)
-            self._own_end = None
-        elif self.alive:
-            try:
-                outcome = self._session.stop()
-            except SessionEnded as end:
-                outcome = end.outcome
+        outcome = self._stopped()
+        if outcome is not None:
             self._left(outcome)
 
     def fail(self, reason: str, error: str) -> None:
         """End it and write it down as failed for a reason that only the search sees."""
-        if self._own_end is not None:
-            self._left(replace(self._own_end, state=State.FAILED, reason=reason, error=error))
-            self._own_end = None
-        elif self.alive:
-            try:
-                outcome = self._session.stop()
-            except SessionEnded as end:
-                outcome = end.outcome
+        outcome = self._stopped()
+        if outcome is not None:
             self._left(replace(outcome, state=State.FAILED, reason=reason, error=error))
+
+    def _stopped(self) -> Outcome | None:
+        """What it has shown, ended in an orderly way; None where that is written down already."""
+        if self._own_end is not None:
+            outcome, self._own_end = self._own_end, None
+            return outcome
+        if not self.alive:
+            return None
+        try:
+            return self._session.stop()
+        except SessionEnded as end:
+            return end.outcome
 
     def kill(self) -> None:
         """End it now; nothing is written."""
@@ -270,7 +283,7 @@ class Bench:
         """Of the untouched program, in seconds: what candidates are screened against."""
         self.correlation = 1.0
         """Autocorrelation time of its steps, in steps."""
-        self.guard_reference: object = None
+        self.guard_reference: Reference | None = None
         """What the untouched program's guard trials told (search/guarding.py)."""
         self.floor: Gradients | None = None
         """Agreement of two unchanged runs."""
@@ -279,7 +292,6 @@ class Bench:
         """How far apart two unchanged processes were, as a logarithm."""
         self.resident = True
         """Two processes may live side by side."""
-        self.resident_note = ""
         self.aligned = False
         """Both sides of a comparison take the same steps of the program, since its step times change as it
         goes on."""
@@ -413,9 +425,9 @@ class Bench:
         return verdict
 
     def verdict_key(self, key: str) -> str:
-        """``key``, or ``key~2`` the second time. The same calls give the same keys after a resume."""
+        """By how often it was asked for; the same calls give the same keys after a resume."""
         count = self._verdict_calls[key] = self._verdict_calls.get(key, 0) + 1
-        return key if count == 1 else f"{key}~{count}"
+        return nth(key, count)
 
     # processes
 
@@ -436,9 +448,8 @@ class Bench:
             process = self.ahead.take(key, plan)
             if process is not None:
                 return process
-        number = 1
-        while (unique := key if number == 1 else f"{key}~{number}") in self._started_keys:
-            number += 1
+        names = (nth(key, number) for number in itertools.count(1))
+        unique = next(name for name in names if name not in self._started_keys)
         self._started_keys.add(unique)
         floor = FIRST_STEP_SECONDS if self.baseline is None else LEAST_STEP_SECONDS
         left = max(floor, self.left() - reserve_seconds)
@@ -479,6 +490,12 @@ class Bench:
         """The program came to its own end."""
         seen = max(steps, outcome.steps)
         self.program_steps = seen if self.program_steps is None else min(seen, self.program_steps)
+
+    def alternate(self, reason: str) -> None:
+        """From now on fresh processes alternate; for that they do not live side by side."""
+        self.resident = False
+        self.note("apart", {"reason": reason})
+        self.say(f"{reason}: starting them in turns instead", milestone=True)
 
     def holds(self, *plans: Outcome) -> bool:
         """Whether processes that take turns with these outcomes' memory may live side by side."""

@@ -21,7 +21,7 @@ from flatout.search.measure import Beaten, Seat, steps_of_block
 from flatout.search.prove import Aim, effect_text, prove
 from flatout.search.screen import Screened
 from flatout.search.standing import Standing
-from flatout.trial import Call, Outcome, State, Verdict
+from flatout.trial import Call, Verdict
 
 FINAL_PAIRS_ESTIMATED = 8
 LIKELY_GAIN = 1.02
@@ -213,7 +213,7 @@ class Climb:
             if beaten.outcome.error == "OutOfMemory" and self.best.alive:
                 return None  # the comparison finds out whether it fits alone
             raise
-        outcome = _completed(process.peek(), process.counted, process.losses)
+        outcome = process.completed()
         for name in set(seat.plan.names) & set(ASSUMED_START_SECONDS):
             self.bench.learn_start(name, outcome)
         fault = fault_of(
@@ -241,7 +241,7 @@ class Climb:
                 bench.baseline_losses
             ):
                 bench.baseline_losses = tuple(self.baseline.process.losses)
-            outcome = _completed(process.peek(), process.counted, process.losses)
+            outcome = process.completed()
             losses = tuple(process.losses)
             fault = fault_of(bench, seat.plan, outcome, warm_recompiles=process.recompiles_warm)
             if fault is not None:
@@ -399,12 +399,3 @@ def _no_gain(verdict: Verdict) -> str:
     if verdict.call is Call.UNKNOWN:
         return f"cannot tell: {verdict.reason or numbers}"
     return f"no difference that this machine can show: {numbers}{smallest}"
-
-
-def _completed(outcome: Outcome, counted: list[float], losses: list[tuple[int, float]]) -> Outcome:
-    return replace(
-        outcome,
-        state=State.COMPLETED,
-        step_seconds=outcome.step_seconds or tuple(counted),
-        losses=outcome.losses or tuple(losses),
-    )

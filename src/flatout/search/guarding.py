@@ -21,6 +21,7 @@ from flatout.guard.whole import Reference, judge_whole, text_of
 from flatout.plan import Plan
 from flatout.runners import GuardTrial, SessionEnded
 from flatout.search.bench import Bench, Process
+from flatout.search.record import nth
 from flatout.trial import GuardReport, Outcome, State
 
 POINTS: dict[str, tuple[int, ...]] = {"start": (1, 2), "later": (5, 6), "late": (8, 9)}
@@ -222,9 +223,8 @@ def undecided_text(report: GuardReport | None) -> str:
 
 def make_reference(bench: Bench) -> Reference:
     """The untouched program's guard trials and the truth, once for a search."""
-    known = bench.guard_reference
-    if isinstance(known, Reference):
-        return known
+    if bench.guard_reference is not None:
+        return bench.guard_reference
     assert bench.discovery is not None
     began = bench.clock()
     _clear(bench)
@@ -417,7 +417,7 @@ def _note_crowded(bench: Bench, key: str, trial: GuardTrial, outcome: Outcome) -
 
 def _alone(bench: Bench, key: str, plan: Plan, trial: GuardTrial, known: Outcome) -> Outcome:
     """A trial that died beside others, once more by itself; any other as it is known."""
-    again = _trial(bench, f"{key}~2")
+    again = _trial(bench, nth(key, 2))
     if again is not None:
         return again
     if not any(event.data["key"] == key for event in bench.ledger.events(bench.search, "crowded")):
@@ -433,7 +433,7 @@ def _walk(process: Process, trial: GuardTrial) -> Outcome:
     try:
         while process.steps < steps:
             process.advance(steps - process.steps)
-        outcome = replace(process.peek(), state=State.COMPLETED, step_seconds=(), profile=None)
+        outcome = replace(process.completed(), step_seconds=(), profile=None)
         process.record(outcome)
         process.close()
     except SessionEnded as end:

@@ -195,7 +195,7 @@ def _short_trial(bench: Bench, key: str, plan: Plan, role: str) -> Outcome:
         return known.outcome
     process = bench.start(key, plan, reference_role=role, randomness_off=True)
     process.advance(GUARD_STEPS)
-    outcome = process.peek()
+    outcome = process.completed()
     process.record(outcome)
     process.close()
     return outcome

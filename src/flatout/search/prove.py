@@ -179,14 +179,11 @@ def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
             memory = beaten.outcome.error == "OutOfMemory"
             if other.process is None or not (memory or not beaten.seat.plan):
                 raise
-            bench.resident = False
-            bench.resident_note = (
+            bench.alternate(
                 "two processes do not fit into memory side by side"
                 if memory
                 else f"two of its processes do not run side by side: {beaten.outcome.reason}"
             )
-            bench.note("apart", {"reason": bench.resident_note})
-            bench.say(bench.resident_note + ": starting them in turns instead", milestone=True)
     return comparison.apart()
 
 

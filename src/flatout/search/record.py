@@ -23,9 +23,19 @@ def baseline_outcome(trials: Mapping[str, Trial], events: Iterable[Event]) -> Ou
     return trial.outcome
 
 
+def nth(key: str, number: int) -> str:
+    """The name of what is done for one key: ``key`` the first time, then ``key~2``, ``key~3`` ..."""
+    return key if number == 1 else f"{key}~{number}"
+
+
+def key_of(name: str) -> str:
+    """The key that ``nth`` made a name of."""
+    return name.partition("~")[0]
+
+
 def latest(trials: Mapping[str, Trial], key: str) -> Trial | None:
-    """The last trial of this purpose: ``key`` or ``key~2``, ``key~3`` ..."""
-    found = [trial for name, trial in trials.items() if name == key or name.startswith(key + "~")]
+    """The last trial of this purpose."""
+    found = [trial for name, trial in trials.items() if key_of(name) == key]
     return found[-1] if found else None
 
 

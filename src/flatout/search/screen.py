@@ -16,7 +16,6 @@ from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
 from flatout.search.standing import Standing
 from flatout.stats import relative_spread
-from flatout.trial import State
 
 SCREEN_SECONDS = 1.5
 SCREEN_STEPS = 12
@@ -54,14 +53,11 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         times = block.step_seconds
         assert seat.process is not None
         process = seat.process
-        outcome = process.peek()
+        outcome = replace(process.completed(), step_seconds=times)
     except Beaten as beaten:
         return _done(
             bench, key, Screened(choice=choice, ratio=None, fault=fault_of_end(beaten.outcome))
         ), None
-    outcome = replace(
-        outcome, state=State.COMPLETED, step_seconds=times, losses=outcome.losses or tuple(process.losses)
-    )
     bench.learn_start(choice.name, outcome)
     ratio = bench.baseline_step_seconds / bench.pace_of(block)
     fault = fault_of(bench, plan, outcome, warm_recompiles=process.recompiles_warm) or guard_fault(

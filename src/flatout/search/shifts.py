@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from flatout.search.record import key_of
 from flatout.sequential import Evidence, evidence_of_pairs, evidence_of_unchanged
 from flatout.trial import Verdict
 
@@ -34,7 +35,7 @@ def unchanged(verdict: Verdict) -> bool:
 
 def taken_alike(verdict: Verdict) -> bool:
     """Unchanged processes that were compared at the same step of the program."""
-    return verdict.key.partition("~")[0] == ALIGNED
+    return key_of(verdict.key) == ALIGNED
 
 
 def evidence_so_far(verdicts: Iterable[Verdict], *, method: str) -> list[Evidence]:
