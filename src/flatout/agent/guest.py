@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 
-from . import events, process, seeding, wrapping
+from . import events, process, seeding, view_cache, wrapping
 from .context import Context
 from .protocol import Spec
 from .refused import Refused
@@ -79,6 +79,8 @@ class Guest:
                     wrapping.watch(module, self.emit)
             elif name == "torch._inductor.config":
                 module.fallback_random = self.spec.randomness_off
+            elif name == view_cache.MODULE:
+                view_cache.mend(module)
             elif self.spec.mode == "trial" and name in self._trackers.MODULES:
                 self._trackers.quiet(name, module)
             if self.spec.redirect_dir and name in ("torch", "safetensors.torch"):
@@ -114,7 +116,7 @@ class Guest:
                 self.finder.watch((randomness.INDUCTOR_CONFIG,))
             self.training.torch_ready()
             self.finder.watch(COMPILER_MODULES)
-            self.finder.watch((wrapping.MODULE,))
+            self.finder.watch((wrapping.MODULE, view_cache.MODULE))
             os.register_at_fork(after_in_child=self._forked)
             for act in self.acts:
                 self.finder.watch(tuple(act.imports))
