@@ -24,7 +24,7 @@ START_STEPS = 3
 """Whose mean is where a curve starts: one batch may be an easy one."""
 LEAST_STEPS = 8
 WINDOWS = 4
-"""The steps are smoothed to so many means. The first shows the least and is never asked alone."""
+"""The steps are smoothed to so many means. The first shows the least and is left out."""
 PARTS = (1, 2, 4)
 """The whole, its first half and its first quarter are each looked at in such windows."""
 LEAST_STEPS_OF_PART = 16
@@ -142,7 +142,7 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
+class Tolerance:
     """How far apart a window may be."""
 
     learnt: float
@@ -175,10 +175,10 @@ def _by_numbers(
     windows = _windows(steps, apart, untouched)
     climb = _climb(untouched, windows)
     floor = max(climb, AGAIN * _most_apart_unchanged(windows, theirs, unchanged))
-    pair = Bar(learnt=LEARNT, small=SMALL, floor=floor)
-    alone = Bar(learnt=LEARNT_ALONE, small=SMALL_ALONE, floor=floor, spreads=0.0)
+    pair = Tolerance(learnt=LEARNT, small=SMALL, floor=floor)
+    alone = Tolerance(learnt=LEARNT_ALONE, small=SMALL_ALONE, floor=floor, spreads=0.0)
     if redrawn:
-        pair = alone = Bar(learnt=LEARNT_REDRAWN, small=SMALL_REDRAWN, floor=floor, of_level=False)
+        pair = alone = Tolerance(learnt=LEARNT_REDRAWN, small=SMALL_REDRAWN, floor=floor, of_level=False)
     for part in PARTS:
         count = len(steps) // part
         if part > 1 and count < LEAST_STEPS_OF_PART:
@@ -240,12 +240,12 @@ def _windows(steps: list[int], apart: list[float], untouched: list[float]) -> li
     return found
 
 
-def _drift(window: Window, bar: Bar, *, first: int) -> Judgement:
+def _drift(window: Window, tolerance: Tolerance, *, first: int) -> Judgement:
     where = "above" if window.apart > 0 else "below"
     text = (
         f"the loss is {abs(window.apart):.3g} {where} the untouched program's {window.mean:.3g} over steps "
     )
-    text += f"{first} to {window.last} (allowed {bar.allowed(window):.2g})"
+    text += f"{first} to {window.last} (allowed {tolerance.allowed(window):.2g})"
     if window.apart < 0:
         text += ": on the same batches, what is learnt so much faster is another task"
     return Judgement(passed=False, note=text)

@@ -13,11 +13,10 @@ from flatout.guard.gradients import agreement_text, own_agreement_db
 from flatout.pace import pace_of, wait_of, waits
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
-from flatout.search.bench import Bench, Process
+from flatout.search.bench import SLOW_STEP_SECONDS, WARM_UP_STEPS, Bench, Process
 from flatout.search.limits import find_limits
 from flatout.search.measure import (
     LEAST_COUNTED_STEPS,
-    SLOW_STEP_SECONDS,
     TURN_SECONDS,
     Beaten,
     Seat,
@@ -49,11 +48,12 @@ AGAIN_SHARE = 0.15
 """Of the whole budget."""
 SECOND_AGAIN_SHARE = 0.2
 """With the second of them: while one difference is known, one pair of processes proves little."""
-WARM_UP_STEPS = 12
+AGAIN_SLOW_STEP_SECONDS = 0.12
+"""From there on a pair of turns takes a second, and fewer are taken:"""
 AGAIN_SLOW_PAIRS = 6
-"""Where one takes more than a second: with the first of them."""
+"""with the first of them,"""
 AGAIN_SLOW_LATER_PAIRS = 4
-"""With each of the others."""
+"""with each of the others."""
 
 FUSED_ATTENTION = re.compile(r"flash|fmha|sdpa|scaled_dot_product_(flash|efficient|cudnn)|mem_eff")
 """In the names of kernels and operators of torch's fused attention, cuDNN's and xFormers'."""
@@ -192,7 +192,7 @@ def _once_again(
 ) -> tuple[Verdict, Outcome]:
     """One more unchanged process, its ``number``, against the first."""
     began = bench.clock()
-    slow = bench.baseline_step_seconds >= 0.12
+    slow = bench.baseline_step_seconds >= AGAIN_SLOW_STEP_SECONDS
     aim = Aim(
         alpha=1.0 - bench.options.confidence,
         matters=0.0,

@@ -41,6 +41,10 @@ CONTEXT_BYTES = 1 << 30
 HELD_SECONDS = 1.2
 """NVML tells the use of up to the last second."""
 HELD_USE_PERCENT = 5
+SLOW_STEP_SECONDS = 2.0
+"""From there on two or three steps must do where others take many."""
+WARM_UP_STEPS, SLOW_WARM_UP_STEPS = 12, 4
+"""Estimates."""
 FIRST_STEP_SECONDS = 30.0
 """The untouched program may take so long to its first step, however small the budget."""
 LEAST_STEP_SECONDS = 5.0
@@ -323,7 +327,8 @@ class Bench:
         assert self.baseline is not None
         extra = sum(self._extra_start_of(name, plan) for name in plan.names)
         step = self.baseline_step_seconds
-        return self.baseline.startup_seconds + extra + (12 if step < 2.0 else 4) * step
+        steps = WARM_UP_STEPS if step < SLOW_STEP_SECONDS else SLOW_WARM_UP_STEPS
+        return self.baseline.startup_seconds + extra + steps * step
 
     def extra_start(self, name: str) -> float:
         """Seconds that a technique adds to the start, measured or assumed."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
 from flatout.plan import Choice, Plan
-from flatout.ratios import bounded, times
+from flatout.ratios import times
 from flatout.search.allowance import Allowance
-from flatout.search.bench import ASSUMED_START_SECONDS, Bench
+from flatout.search.bench import ASSUMED_START_SECONDS, SLOW_STEP_SECONDS, Bench
 from flatout.search.guarding import guard_seconds
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan
 from flatout.search.measure import Beaten, Seat, steps_of_block
-from flatout.search.prove import Aim, effect_text, prove
+from flatout.search.prove import Aim, effect_text, numbers, prove
 from flatout.search.screen import Screened
 from flatout.search.standing import Standing
 from flatout.trial import Call, Verdict
@@ -87,7 +87,7 @@ class Climb:
         """Estimate of one pair of blocks of the best plan and another, by default one no faster."""
         step = self.best_step_seconds()
         both = step + (step if other_step_seconds is None else other_step_seconds)
-        return max(0.8, (4 if step < 2.0 else 2) * both)
+        return max(0.8, (4 if step < SLOW_STEP_SECONDS else 2) * both)
 
     def candidate_seconds(self, plan: Plan, seat: Seat | None) -> float:
         """Estimate for one comparison of ``plan`` with the best so far."""
@@ -291,11 +291,7 @@ class Climb:
         self.guard_whole = verdict.guard_report is not None and bool(verdict.guard_report.passed)
         bench.best = seat.plan
         bench.best_ratio = (bench.best_ratio or 1.0) * verdict.ratio
-        assert bench.discovery is not None
-        lines = {
-            name: bench.technique(name).by_hand(seat.plan, bench.discovery) for name in seat.plan.names
-        }
-        bench.note("accepted", {"plan": to_plain(seat.plan), "verdict": verdict.key, "by_hand": lines})
+        note_accepted(bench, seat.plan, verdict.key)
         for name, decision in list(self.decided.items()):
             if decision.standing is Standing.APPLIED and name not in seat.plan.names:
                 self._decide(decision.choice, Standing.NO_GAIN, f"{choice.name} takes its place, faster")
@@ -355,6 +351,13 @@ class Climb:
         return decision
 
 
+def note_accepted(bench: Bench, plan: Plan, verdict_key: str) -> None:
+    """Write down that ``plan`` is the best from now on; empty: nothing is. The last such note holds."""
+    assert bench.discovery is not None
+    lines = {name: bench.technique(name).by_hand(plan, bench.discovery) for name in plan.names}
+    bench.note("accepted", {"plan": to_plain(plan), "verdict": verdict_key, "by_hand": lines})
+
+
 def note_decision(
     bench: Bench, choice: Choice, standing: Standing, reason: str, verdict: Verdict | None = None
 ) -> None:
@@ -384,18 +387,18 @@ def expected_gain(bench: Bench, name: str, screened: Screened | None) -> float:
 
 
 def _no_gain(verdict: Verdict) -> str:
-    if verdict.ratio is None or verdict.low is None or verdict.high is None:
-        return verdict.reason or "too few blocks to tell"
-    numbers = f"{bounded(verdict.ratio, verdict.low, verdict.high)} over {verdict.plan_a.key}"
+    if verdict.low is None:
+        return numbers(verdict)
+    told = f"{numbers(verdict)} over {verdict.plan_a.key}"
     smallest = (
         f"; {effect_text(verdict.smallest_effect)} would have been seen"
         if verdict.smallest_effect is not None
         else ""
     )
     if verdict.call is Call.WORSE:
-        return f"slower: {numbers}"
+        return f"slower: {told}"
     if verdict.call is Call.BETTER:
-        return f"a gain, but too small to matter: {numbers}"
+        return f"a gain, but too small to matter: {told}"
     if verdict.call is Call.UNKNOWN:
-        return f"cannot tell: {verdict.reason or numbers}"
-    return f"no difference that this machine can show: {numbers}{smallest}"
+        return f"cannot tell: {verdict.reason or told}"
+    return f"no difference that this machine can show: {told}{smallest}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flatout.codec import to_plain
 from flatout.guard.whole import text_of
 from flatout.plan import Plan
 from flatout.ratios import times
 from flatout.search.bench import Bench
-from flatout.search.climb import Climb, note_decision
+from flatout.search.climb import Climb, note_accepted, note_decision
 from flatout.search.guarding import guard_plan, guards, undecided_text
 from flatout.search.measure import Beaten
 from flatout.search.prove import RESIDENT, Aim, numbers, prove
@@ -21,7 +20,8 @@ from flatout.trial import Call, GuardReport, Verdict
 FINAL_FIRST_LOOK = 10
 """Pairs of turns: the interval that people quote may cost a few more than a decision needs, where it is
 the turns that make it wide."""
-SLOW_STEP_SECONDS = 0.5
+FINAL_FIRST_LOOK_STEP_SECONDS = 0.5
+"""The untouched program's step, at most: of longer ones, these few more would cost too much."""
 
 
 def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
@@ -59,7 +59,7 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
         bench.note("final", {"plan": plan.key, "verdict": key})
         bench.say(f"{plan.key}: {times(verdict.ratio)} of the untouched program, proved", milestone=True)
         return verdict
-    bench.note("accepted", {"plan": to_plain(Plan()), "verdict": key, "by_hand": {}})
+    note_accepted(bench, Plan(), key)
     why = verdict.guard or numbers(verdict)
     for choice in plan.choices:
         note_decision(
@@ -135,7 +135,7 @@ def _measure(bench: Bench, climb: Climb, key: str, alpha: float) -> Verdict | No
         alpha=alpha,
         matters=bench.options.gain_that_matters,
         narrow=True,
-        first_look=None if step > SLOW_STEP_SECONDS or _quiet(bench) else FINAL_FIRST_LOOK,
+        first_look=None if step > FINAL_FIRST_LOOK_STEP_SECONDS or _quiet(bench) else FINAL_FIRST_LOOK,
     )
     try:
         verdict = prove(bench, key, baseline, best, aim)

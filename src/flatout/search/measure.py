@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
-from flatout.search.bench import Bench, Process, came_to_its_end
+from flatout.search.bench import SLOW_STEP_SECONDS, Bench, Process, came_to_its_end
 from flatout.stats import block_steps, median, steady
 from flatout.trial import Block, Outcome, State
 
@@ -22,7 +22,6 @@ SHORT_PROGRAM_STEPS = 120
 LEAST_COUNTED_STEPS = 4
 """Of one process: fewer say nothing about its speed."""
 MOST_RESTARTS = 24
-SLOW_STEP_SECONDS = 2.0
 TURN_SECONDS = 0.4
 SHORT_TURN_SECONDS = 0.15
 
@@ -40,9 +39,7 @@ def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIM
         for_warmth = max(2, bench.program_steps // 5) - process.steps
         if for_warmth > 0:
             process.advance(for_warmth)
-    elif slow(bench, process):
-        pass
-    else:
+    elif not _warm_slow(bench, process):
         began = bench.clock()
         slices: list[float] = []
         steps = 9
@@ -64,8 +61,9 @@ def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIM
     process.recompiles_warm = process.peek().recompiles
 
 
-def slow(bench: Bench, process: Process) -> bool:
-    """Whether a step takes so long that two or three must do to warm up; takes these."""
+def _warm_slow(bench: Bench, process: Process) -> bool:
+    """Two steps, and two more where they do not take very long. False where they are so short that this
+    was no warm-up."""
     began = bench.clock()
     process.advance(2)
     step = (bench.clock() - began) / 2

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flatout.codec import to_plain
 from flatout.guard.whole import text_of
 from flatout.plan import Choice, Plan
 from flatout.search.bench import Bench
-from flatout.search.climb import Climb, note_decision
+from flatout.search.climb import Climb, note_accepted, note_decision
 from flatout.search.guarding import guard_plan, guard_seconds
 from flatout.search.measure import Beaten, Seat
 from flatout.search.prove import Aim, numbers, prove
@@ -56,9 +55,7 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
     climb.best.close()
     climb.best = seat
     bench.best, bench.best_ratio = less, verdict.ratio
-    assert bench.discovery is not None
-    lines = {name: bench.technique(name).by_hand(less, bench.discovery) for name in less.names}
-    bench.note("accepted", {"plan": to_plain(less), "verdict": verdict.key, "by_hand": lines})
+    note_accepted(bench, less, verdict.key)
     bench.note("final", {"plan": less.key, "verdict": verdict.key})
     reason = f"not needed any more: the plan is as fast without it ({numbers(share)} with it)"
     note_decision(bench, choice, Standing.NO_GAIN, reason, share)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from flatout.plan import Choice
 from flatout.ratios import times as times_text
-from flatout.search.bench import Bench
+from flatout.search.bench import SLOW_STEP_SECONDS, Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
 from flatout.search.standing import Standing
@@ -45,7 +45,7 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
     try:
         process = seat.warm()
         step = seat.step_seconds()
-        least = 4 if step > 2.0 else SCREEN_STEPS
+        least = 4 if step > SLOW_STEP_SECONDS else SCREEN_STEPS
         steps = max(least, min(2000, math.ceil(SCREEN_SECONDS / max(step, 1e-6)))) + 1
         if bench.program_steps is not None:
             steps = max(3, min(steps, bench.program_steps - process.steps))

@@ -7,9 +7,7 @@ from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb
 from flatout.search.measure import Beaten, Seat
-from flatout.search.prove import Aim, prove
-
-LEAST_TURNS = 6
+from flatout.search.prove import LEAST_TURNS, Aim, prove
 
 
 def measure_shares(bench: Bench, climb: Climb, *, alpha: float) -> None:
