@@ -193,6 +193,64 @@ def test_what_is_never_excused(more: dict[str, Any], rows: dict[str, Any], words
     assert found.excused == found.by_rounding == []
 
 
+def absent(of: str, where: dict[int, tuple[str, ...]], how: str) -> list[dict[str, Any]]:
+    """Gradients that are lost, gained or nil: step -> parameters."""
+    events = told(of, {})
+    for event in events:
+        names = where.get(event["step"], ())
+        if how == "nil":
+            nil = {"rms": 0.0, "db": 0.0, "slope": 0.0}
+            event["rows"] = [{**one, **(nil if one["name"] in names else {})} for one in event["rows"]]
+        else:
+            event["rows"] = [one for one in event["rows"] if one["name"] not in names]
+            event[how] = list(names)
+    return events
+
+
+@pytest.mark.parametrize("how", ["lost", "gained", "nil"])
+def test_an_expert_that_a_token_leaves_or_finds_is_excused_where_rounding_does_it_too(how: str) -> None:
+    plan = absent("plan", {6: NAMES[:5]}, how)
+    asked = judge(plan)
+    assert len(asked.by_rounding) == len(asked.faults) == 1
+    found = judge(plan, absent("control", {2: ("w", "x")}, "gained"))
+    assert (found.excused, found.faults) == (asked.faults, [])
+    refused = judge(plan, absent("control", {2: ("w",)}, "nil"), absent("control", {}, how))
+    assert refused.excused == []
+    assert "; rounding alone has 1 such gradients at most, and here are 5" in refused.faults[0]
+
+
+def test_without_any_in_the_control_more_draws_are_asked_for_few() -> None:
+    few, many = (absent("plan", {6: NAMES[:count]}, "lost") for count in (2, 9))
+    none = told("control", {})
+    assert judge(few, none).by_rounding == judge(few, none).faults != []
+    assert judge(many, none).by_rounding == [] != judge(many, none).faults
+    assert judge(few, none, absent("control", {1: NAMES[:16], 5: NAMES[:4]}, "lost")).faults == []
+
+
+def test_a_gradient_that_is_never_there_is_no_flip() -> None:
+    plan = absent("plan", dict.fromkeys(STEPS, ("a",)), "lost")
+    found = judge(plan, absent("control", dict.fromkeys(STEPS, ("a", "b")), "lost"))
+    assert "rounding alone has no such gradient in every step, and here a has" in found.faults[0]
+    assert found.by_rounding == []
+
+
+def test_a_plan_that_keeps_the_bits_loses_no_gradient() -> None:
+    exact = Expectation(bar=bar_of({"sdpa": Effect.ROUNDING}), bits_lost=0)
+    found = judge(
+        absent("plan", {6: ("a",)}, "lost"), absent("control", {6: ("a",)}, "lost"), expected=exact
+    )
+    assert found.by_rounding == found.excused == []
+    assert "no gradient reaches a" in found.faults[0]
+
+
+def test_beside_a_lost_gradient_the_others_are_judged() -> None:
+    plan = absent("plan", {6: ("a",)}, "lost")
+    for one in plan[3]["rows"]:
+        one["slope"] = 1.3
+    found = judge(plan, absent("control", {6: ("a",)}, "lost"))
+    assert "times the true ones in 25 of 25 parameters" in found.faults[0]
+
+
 def test_a_control_that_did_not_come_to_that_step_excuses_nothing() -> None:
     found = judge(told("plan", {}, 9.0), told("control", {}, 9.0)[:2])
     assert len(found.excused) == 2

@@ -15,10 +15,13 @@ the same kind and size, not the same numbers:
   than ``LEAST`` or half further: flips strike here and there, a wrong backward strikes one place.
 - *All gradients together*: at most ``MARGIN_DB`` below the control at the same look, and never under
   ``LEAST_DB``: there the format itself has too few bits for this program.
+- *Gradients that are there, and not nil, in only one of both*: a token that goes elsewhere may have been
+  all that an expert got. In each look at most ``COUNT`` times as many and ``SPARE`` more than the control
+  has in any look, if it has any; and no parameter in every look of ``LOOKS`` or more.
 - *The loss*: at most ``SIZE`` times as far from the truth as the control's furthest, relatively.
 
-Nothing else is ever excused: one wrong scale of all parameters, gradients that are lost, nil or not finite,
-another number of losses, and all that is no gradient.
+Nothing else is ever excused: one wrong scale of all parameters, gradients that are not finite or partly
+nil, another number of losses, and all that is no gradient.
 
 A flip is rare, and one draw may have missed it. So where no more than ``FEW`` of the parameters are off,
 and nothing else is refused, the answer is that another draw may tell. The draws after the first keep
@@ -68,9 +71,9 @@ class Suspicion:
     text: str
     key: Key
     test: str
-    """``scale``, ``worst``, ``overall`` or ``loss``."""
+    """``scale``, ``worst``, ``presence``, ``overall`` or ``loss``."""
     parameters: tuple[str, ...] = ()
-    """Those that are off, for ``scale`` and ``worst``."""
+    """Those that are off, for ``scale``, ``worst`` and ``presence``."""
     seen: float = 0.0
     """Decibels of ``overall``; how far the loss is off, relatively."""
 
@@ -82,6 +85,8 @@ class Shown:
     rows: Mapping[str, Row]
     overall_db: float | None = None
     loss_apart: float = 0.0
+    absent: frozenset[str] = frozenset()
+    """Parameters whose gradient is there, and not nil, either here or in truth but not in both."""
 
 
 @dataclass
@@ -115,6 +120,8 @@ def ask(
             why, near = _overall(one, first)
         elif one.test == "loss":
             why, near = _loss(one, first)
+        elif one.test == "presence":
+            why, near = _presence(one, plan, draws)
         else:
             why = next((steady[one.test][name] for name in one.parameters if name in steady[one.test]), "")
             near = not why and len(one.parameters) <= max(SPARE, FEW * len(plan[one.key].rows))
@@ -206,6 +213,27 @@ def _steady(
             beside = side * median(list(own.values()))
             found[name] = f"{name} off by {beside:.2g}, and here it is by {usual:.2g} in every step"
     return found
+
+
+def _presence(
+    one: Suspicion, plan: Mapping[Key, Shown], draws: Sequence[Mapping[Key, Shown]]
+) -> tuple[str, bool]:
+    """(what the control shows instead, whether another draw may show more)."""
+    looks = [shown for key, shown in plan.items() if key[1] == one.key[1]]
+    if len(looks) >= LOOKS:
+        always = [name for name in one.parameters if all(name in shown.absent for shown in looks)]
+        if always:
+            return f"no such gradient in every step, and here {always[0]} has", False
+    counts = [len(shown.absent) for shown in draws[0].values()]
+    for draw in draws[1:]:
+        grown = [len(shown.absent) for shown in draw.values() if shown.absent]
+        # all parameters of an expert go together: its smallest flip is one whole
+        counts += [max(math.ceil(count / GROWTH), min(grown)) for count in grown]
+    most = max(counts, default=0)
+    if most and len(one.parameters) <= COUNT * most + SPARE:
+        return "", True
+    few = len(one.parameters) <= max(SPARE, FEW * len(plan[one.key].rows))
+    return f"{most or 'no'} such gradients at most, and here are {len(one.parameters)}", few
 
 
 def _size(of: Mapping[Key, Shown], key: Key, name: str, test: str) -> float | None:

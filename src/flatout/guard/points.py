@@ -141,6 +141,9 @@ def _shown(look: Look, expected: Expectation, scale: float) -> Shown:
         rows={row.name: row for row in rows},
         overall_db=overall_db(rows),
         loss_apart=loss_apart(look.losses, look.wanted_losses, scale),
+        absent=frozenset(look.lost + look.gained)
+        .union(row.name for row in rows if row.rms == 0.0)
+        .union(row.name for row in look.rows.values() if row.truth_rms == 0.0 < row.rms),
     )
 
 
@@ -175,9 +178,12 @@ def _judge(
                 f"{where}: gradients cannot be judged: beside their own rounding they are nil (the "
                 f"untouched program agrees with the truth to {own_overall:.0f} dB)"
             )
-    elif look.lost or look.gained or look.shapes:
+    elif look.shapes or ((look.lost or look.gained) and not expected.bits_lost):
         faults.append(_presence(where, look))
     elif not look.equal:
+        if look.lost or look.gained:
+            text, names = _presence(where, look), look.lost + look.gained
+            faults.append(Suspicion(text=text, key=look.key, test="presence", parameters=names))
         if expected.exact and not (floor is not None and not floor.equal):
             faults.append(
                 f"{where}: gradients differ from the untouched program's, but an exact plan must give "
@@ -284,10 +290,16 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     bad = _infinite(look)
     if bad:
         return [f"{where}: the gradient of {_names(bad)} is not finite"]
-    underflow = _underflow(where, judged, own)
-    if any(row.rms == 0.0 and _own_rms(row, own) > 0.0 for row in judged):
-        return [*underflow]
+    gone = tuple(row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0)
     faults: list[str | Suspicion] = []
+    if gone:
+        text = _gone(where, gone)
+        if not expected.bits_lost:
+            return [text]
+        faults.append(Suspicion(text=text, key=look.key, test="presence", parameters=gone))
+        judged = [row for row in judged if row.name not in gone]
+        overall = overall_db(judged)
+    underflow = _underflow(where, judged, own)
     scale = _scale_fault(look, judged, own, expected)
     if scale:
         faults.append(scale)
@@ -309,7 +321,7 @@ def _underflow(where: str, judged: Sequence[Row], own: Look | None) -> list[str]
     """Gradients that are nil and are not in truth: all of a parameter's, or some of its elements."""
     gone = [row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0]
     if gone:
-        return [f"{where}: the gradient of {_names(gone)} is nil, and is not in truth: it underflows"]
+        return [_gone(where, gone)]
     nil = [
         row for row in judged if row.elements >= LEAST_ELEMENTS and row.nil > _own_nil(row, own) + NIL_SHARE
     ]
@@ -320,6 +332,10 @@ def _underflow(where: str, judged: Sequence[Row], own: Look | None) -> list[str]
         f"{where}: {most.nil:.0%} of the gradient of {most.name} is nil where the truth is not "
         f"({_own_nil(most, own):.0%} in the untouched program): it underflows"
     ]
+
+
+def _gone(where: str, names: Sequence[str]) -> str:
+    return f"{where}: the gradient of {_names(names)} is nil, and is not in truth: it underflows"
 
 
 def _infinite(look: Look) -> list[str]:
