@@ -117,17 +117,20 @@ def one_search(seed: int, level: float) -> dict[str, Any]:
 
 def one_look(logs: Sequence[Sequence[float]], known: Sequence[Any], alpha: float) -> tuple[float, float]:
     """Both parts of the half width of an interval that is looked at once, here."""
-    from flatout.sequential import evidence_of_pairs, mixture_of, shift_bound, spread_of, typical_shift
+    from flatout.sequential import (
+        evidence_of_pairs,
+        mixture_of,
+        pooled,
+        shift_bound,
+        spread_of,
+        typical_shift,
+    )
     from flatout.stats import t_quantile
 
     variance, freedom, merged = spread_of(logs)
     mixture = mixture_of([*known, *evidence_of_pairs(logs)], logs)
-    tau = typical_shift(mixture)
-    precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
-    weights = [precision / sum(precisions) for precision in precisions]
-    own = sum(w * w * variance / len(values) for w, values in zip(weights, merged, strict=True))
-    turns = t_quantile(alpha, freedom) * math.sqrt(own)
-    return turns, shift_bound(mixture, sum(w * w for w in weights), alpha)
+    _, own, share = pooled(merged, variance, typical_shift(mixture))
+    return t_quantile(alpha, freedom) * math.sqrt(own), shift_bound(mixture, share, alpha)
 
 
 def rate(held: Sequence[bool]) -> str:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from playing import play
 from searching import say
 
 NOISE = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "noise"
@@ -74,12 +75,8 @@ class Placebo:
 
 def played_search(folder: Path, recording: Any, *, placebos: int, seed: int, budget_seconds: float) -> Any:
     """The report of one search over a played program."""
-    from flatout.host import Host, Interpreter
-    from flatout.ledger import Ledger
     from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
     from flatout.search.options import SearchOptions
-    from flatout.search.train import search
-    from flatout.workload import Workload
 
     program = MockProgram(
         step_seconds=recording.step_seconds,
@@ -87,18 +84,8 @@ def played_search(folder: Path, recording: Any, *, placebos: int, seed: int, bud
         techniques={f"placebo{i}": MockTechnique(gradients_db=None) for i in range(placebos)},
         recording=recording,
     )
-    runner = MockRunner(program, seed=seed)
-    with Ledger(folder / "ledger.sqlite") as ledger:
-        return search(
-            Workload(command=("python", "train.py"), cwd=str(folder)),
-            Host(system="played", cpu="played", cpu_count=2, memory_bytes=1 << 40),
-            Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0"),
-            runner,
-            ledger,
-            SearchOptions(budget_seconds=budget_seconds, seed=seed),
-            catalogue=program.catalogue(),
-            clock=runner.clock,
-        )
+    options = SearchOptions(budget_seconds=budget_seconds, seed=seed)
+    return play(folder, MockRunner(program, seed=seed), options)
 
 
 def real_search(

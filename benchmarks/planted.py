@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from playing import nouns
+
 BUDGET_SECONDS = 36000.0
 
 
@@ -28,7 +30,6 @@ def compare(
     """
     from dataclasses import replace
 
-    from flatout.host import Host, Interpreter
     from flatout.ledger import Ledger
     from flatout.plan import Choice, Plan
     from flatout.runners.mock import MockRunner
@@ -37,18 +38,16 @@ def compare(
     from flatout.search.measure import Seat
     from flatout.search.options import SearchOptions
     from flatout.search.prove import prove
-    from flatout.workload import Workload
 
     runner = MockRunner(program, seed=seed)
     options = SearchOptions(budget_seconds=BUDGET_SECONDS, seed=seed)
-    host = Host(system="played", cpu="played", cpu_count=2, memory_bytes=1 << 40)
-    python = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
+    workload, host, interpreter = nouns(folder)
     with Ledger(folder / "ledger.sqlite") as ledger:
         number = ledger.start_search(
             fingerprint="played",
-            workload=Workload(command=("python", "train.py"), cwd=str(folder)),
+            workload=workload,
             host=host,
-            interpreter=python,
+            interpreter=interpreter,
             options=options,
             version="0",
         )
@@ -57,7 +56,7 @@ def compare(
             ledger=ledger,
             search=number,
             host=host,
-            interpreter=python,
+            interpreter=interpreter,
             options=options,
             catalogue=program.catalogue(),
             tell=lambda _: None,

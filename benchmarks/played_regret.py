@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from playing import nouns, play
 from searching import say
 
 GUARD_SECONDS = 25.0
@@ -156,31 +157,17 @@ def best_of(program: Any) -> tuple[str, ...]:
 
 def search_in(folder: Path, program: Any, seed: int, budget_seconds: float) -> Any:
     """The report of a search over a program. The ledger is left in ``folder``."""
-    from flatout.host import Gpu, Host, Interpreter
-    from flatout.ledger import Ledger
+    from flatout.host import Gpu
     from flatout.runners.mock import MockRunner
     from flatout.search.options import SearchOptions
-    from flatout.search.train import search
-    from flatout.workload import Workload
 
     runner = MockRunner(program, seed=seed)
     runner.guarded = {}  # type: ignore[attr-defined]
-    host = Host(system="Linux", cpu="played", cpu_count=2, memory_bytes=1 << 36)
+    _, host, _ = nouns(folder)
     if program.discovery.device == "cuda":
         gpu = Gpu(name="NVIDIA H200", uuid="GPU-0", memory_bytes=140 << 30, compute_capability=(9, 0))
         host = replace(host, cpu_count=16, memory_bytes=1 << 38, gpus=(gpu,))
-    (folder / "train.py").write_text("played\n")
-    with Ledger(folder / "ledger.sqlite") as ledger:
-        return search(
-            Workload(command=("python", "train.py"), cwd=str(folder), environment={}),
-            host,
-            Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0"),
-            runner,
-            ledger,
-            SearchOptions(budget_seconds=budget_seconds),
-            catalogue=program.catalogue(),
-            clock=runner.clock,
-        )
+    return play(folder, runner, SearchOptions(budget_seconds=budget_seconds), host=host)
 
 
 def regret_of(number: int, budget_seconds: float, *, gpu: bool = False) -> dict[str, Any]:

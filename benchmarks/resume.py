@@ -22,15 +22,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flatout.host import Host, Interpreter
 from flatout.ledger import Ledger
 from flatout.report import Report, build_report
 from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
 from flatout.search.options import SearchOptions
 from flatout.search.progress import Progress
-from flatout.search.train import search
 from flatout.technique import Effect
-from flatout.workload import Workload
+from playing import play
 
 PROGRAM = MockProgram(
     techniques={
@@ -43,8 +41,6 @@ PROGRAM = MockProgram(
         "broken": MockTechnique(factor=0.5, gradients_db=5.0),
     }
 )
-HOST = Host(system="played", cpu="played", cpu_count=1, memory_bytes=1 << 40)
-INTERPRETER = Interpreter(executable="python", version="3.12.1", site_packages=(), torch_version="2.13.0")
 
 
 def sit(
@@ -52,18 +48,8 @@ def sit(
 ) -> Report:
     """One sitting: begin the search, or go on from where the last one was killed."""
     runner = MockRunner(PROGRAM, seed=seed, pace=pace)
-    with Ledger(folder / "ledger.sqlite") as ledger:
-        return search(
-            Workload(command=("python", "train.py"), cwd=str(folder)),
-            HOST,
-            INTERPRETER,
-            runner,
-            ledger,
-            SearchOptions(budget_seconds=3600.0),
-            catalogue=PROGRAM.catalogue(),
-            clock=runner.clock,
-            tell=tell,
-        )
+    report: Report = play(folder, runner, SearchOptions(budget_seconds=3600.0), tell=tell)
+    return report
 
 
 def _at_work() -> Callable[[Progress], None]:

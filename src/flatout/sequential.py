@@ -233,6 +233,18 @@ def lone_gain(spread: float | None) -> float:
     return QUIET_LONE_GAIN + min(place, 1.0) * (LONE_GAIN - QUIET_LONE_GAIN)
 
 
+def pooled(
+    merged: Sequence[Sequence[float]], variance: float, tau: float
+) -> tuple[list[float], float, float]:
+    """How pairs of processes count beside each other, where ``variance`` is that of one of their values:
+    (weights of their means, variance of the weighted mean by the turns alone, sum of the squared weights,
+    which is the part of tau's square that is left in it)."""
+    precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
+    weights = [precision / math.fsum(precisions) for precision in precisions]
+    own = math.fsum(w * w * variance / len(values) for w, values in zip(weights, merged, strict=True))
+    return weights, own, math.fsum(w * w for w in weights)
+
+
 def evidence_of_pairs(clusters: Sequence[Sequence[float]]) -> list[Evidence]:
     """From the pairs of fresh processes of one comparison: how far their means lie from each other."""
     variance, _, merged = spread_of(clusters)
@@ -348,10 +360,8 @@ def interval_of(
     count = len(merged)
     spend = PROCESS_SHARES[min(count, MOST_PROCESS_PAIRS) - 1]
     tau = typical_shift(mixture) if processes_differ else 0.0
-    precisions = [1.0 / (tau * tau + variance / len(values) + 1e-12) for values in merged]
-    weights = [precision / math.fsum(precisions) for precision in precisions]
+    weights, own, share = pooled(merged, variance, tau)
     centre = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True))
-    own = math.fsum(w * w * variance / len(v) for w, v in zip(weights, merged, strict=True))
     total = sum(len(values) for values in merged)
     turns = 0.0
     if freedom:
@@ -360,7 +370,6 @@ def interval_of(
         turns = math.inf
     processes = 0.0
     if processes_differ:
-        share = math.fsum(weight * weight for weight in weights)
         processes = shift_bound(mixture, share, spend * alpha)
         if count == 1 and sum(one.freedom for one in known) < LONE_EVIDENCE:
             processes = max(processes, lone_gain(spread_known(known, clusters)))
@@ -369,7 +378,7 @@ def interval_of(
         radius=math.hypot(turns, processes),
         turns=turns,
         processes=processes,
-        error=math.sqrt(own + tau * tau * math.fsum(w * w for w in weights)),
+        error=math.sqrt(own + tau * tau * share),
         tau=tau,
         merged=max(1, round(sum(len(v) for v in clusters) / total)),
     )
