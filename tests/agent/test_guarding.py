@@ -121,8 +121,9 @@ def errs_as_the_plan(guarded: Guarded, precision: str) -> None:
         program("gan.py"),
         [PYTHON, str(KINDS / "closures.py")],
         [PYTHON, str(KINDS / "in_backward.py")],
+        [PYTHON, str(KINDS / "vmapped.py")],
     ],
-    ids=["no_optimizer", "gan", "lbfgs", "in_backward"],
+    ids=["no_optimizer", "gan", "lbfgs", "in_backward", "vmap"],
 )
 def test_programs_of_other_kinds(command: list[str], tmp_path: Path) -> None:
     guarded = Guarded(tmp_path, command)
@@ -132,7 +133,7 @@ def test_programs_of_other_kinds(command: list[str], tmp_path: Path) -> None:
     assert report.passed is True, text_of(report)
     if "closures" in command[-1]:  # it has converged by then
         assert [point.passed for point in report.points] == [True, True, None, None]
-    if "gan" not in command[-1]:
+    if "gan" not in command[-1] and "vmapped" not in command[-1]:
         assert any("updates could not be checked" in one for one in report.unchecked)
 
 

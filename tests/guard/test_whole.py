@@ -242,3 +242,23 @@ def test_data_that_follow_from_the_numbers_are_not_judged() -> None:
     report = judge_whole(plan, reference, EFFECTS, DISCOVERY)
     assert report.faults == ()
     assert any("depend on the program's own numbers" in one for one in report.unchecked)
+
+
+def test_what_two_unchanged_runs_do_not_do_alike_is_no_fault() -> None:
+    """As where threads train side by side: how often each comes to its turn is the machine's doing."""
+    again = changed(2, facts(2, backwards=18))
+    reference = Reference(
+        baseline=told("baseline"), truth=told("baseline"), again=again, precision="float64"
+    )
+
+    def judged(plan: list[dict[str, Any]]) -> GuardReport:
+        return judge_whole(plan, reference, EFFECTS, DISCOVERY)
+
+    report = judged(changed(2, facts(2, backwards=7)))
+    assert report.faults == ()
+    assert "two unchanged runs do not do the same things: 18 backward calls" in text_of(report)
+    assert "counts as untouched" not in text_of(report)
+    assert judged(changed(1, facts(1, backwards=7))).faults == (), "at whatever step"
+    # what they do alike is held against a plan as ever
+    other = judged(changed(2, facts(2, settings=[[{"lr": 2e-3}]])))
+    assert "learning rate" in text_of(other)

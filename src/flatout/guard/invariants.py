@@ -62,22 +62,28 @@ def judge_facts(
     *,
     inputs: bool,
     counts: bool = True,
-) -> tuple[list[str], int]:
-    """(faults, steps compared). ``inputs`` False: what goes into the models is not seen alike in both;
+) -> tuple[list[str], list[str], int]:
+    """(faults, in what two unchanged runs differ, steps compared). Such a kind of thing is no fault of a
+    plan's, at whatever step. ``inputs`` False: what goes into the models is not seen alike in both;
     ``counts`` False: how often it is called depends on the numbers, as in a line search."""
     mine, ours = facts(plan), facts(baseline)
     theirs, exact = facts(again), facts(truth)
     faults: list[str] = []
+    unsteady: list[str] = []
+    steady = []
+    for look in (_settings, _counts, _modes) if counts else (_settings, _modes):
+        differs = [
+            one for step in sorted(theirs.keys() & ours) for one in look(step, theirs[step], ours[step])
+        ]
+        unsteady += differs[:1]
+        steady += [] if differs else [look]
     for step in sorted(mine.keys() & ours.keys()):
         a, b = mine[step], ours[step]
-        found = _settings(step, a["settings"], b["settings"])
-        if counts:
-            found += _counts(step, a, b)
-        found += _modes(step, a, b)
+        found = [one for look in steady for one in look(step, a, b)]
         if step not in skipped and (counts or len(a["inputs"]) == len(b["inputs"])):
             found += _data(step, a, b, theirs.get(step), exact.get(step), inputs=inputs)
         faults += [one for one in found if not _known(one, faults)]
-    return faults, len(mine.keys() & ours.keys())
+    return faults, unsteady, len(mine.keys() & ours.keys())
 
 
 def _known(text: str, faults: Sequence[str]) -> bool:
@@ -85,8 +91,9 @@ def _known(text: str, faults: Sequence[str]) -> bool:
     return any(text.partition("step")[0] == one.partition("step")[0] for one in faults)
 
 
-def _settings(step: int, mine: Sequence[Any], ours: Sequence[Any]) -> list[str]:
-    for place, (a, b) in enumerate(zip(mine, ours, strict=False)):
+def _settings(step: int, mine: Mapping[str, Any], untouched: Mapping[str, Any]) -> list[str]:
+    ours: Sequence[Any] = untouched["settings"]
+    for place, (a, b) in enumerate(zip(mine["settings"], ours, strict=False)):
         if len(a) != len(b):
             return [f"the optimiser has {len(a)} parameter groups, untouched {len(b)}, at step {step}"]
         for group, (x, y) in enumerate(zip(a, b, strict=True)):

@@ -88,7 +88,7 @@ def judge_whole(
         [looks(one, "control") for one in control],
     )
     direct = any(unit.called != "call" for unit in discovery.units)
-    invariants, steps = judge_facts(
+    invariants, unsteady, steps = judge_facts(
         plan,
         reference.baseline,
         reference.again,
@@ -108,6 +108,8 @@ def judge_whole(
         *updates,
     ]
     open_questions = list(dict.fromkeys([*reference.unchecked, *notes(plan), *found.unknown, *unchecked]))
+    if unsteady:
+        open_questions.append(f"two unchanged runs do not do the same things: {unsteady[0]}")
     for name, steps_of_point in (points or {}).items() if found.points else ():
         if not any(look.point == name for look in looks(plan, "plan").values()):
             open_questions.append(_nothing_at(name, steps_of_point, reference.baseline))
@@ -126,7 +128,7 @@ def judge_whole(
         control=_said(found, format_of_plan(techniques)) if control else "",
         updates=updates_seen,
         invariants=f"data, modes, settings and counts as untouched over {steps} steps"
-        if steps and not invariants
+        if steps and not invariants and not unsteady
         else "",
         dropout=dropout_seen,
         unchecked=tuple(open_questions),

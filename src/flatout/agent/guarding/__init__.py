@@ -32,6 +32,12 @@ MOST_TAKES = 8
 """Optimiser steps of one step of the program that are looked at."""
 
 
+def vmapped(torch: Any) -> bool:
+    """The program is inside a ``torch.func.vmap``, whose tensors stand for many and have no values."""
+    layers = getattr(torch._C._functorch, "get_interpreter_stack", lambda: None)()
+    return any(str(layer.key()).endswith("Vmap") for layer in layers or ())
+
+
 class Guarding:
     """Lives as long as the process. Every moment is a method; none of them may change what is computed,
     but for loading weights and handing gradients to the optimiser."""
@@ -110,9 +116,9 @@ class Guarding:
 
     @property
     def capturing(self) -> bool:
-        """A CUDA graph is being captured: nothing may be read from the device."""
+        """A CUDA graph is being captured, or ``vmap`` is at work: no tensor may be read."""
         cuda = self.torch.cuda
-        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+        return vmapped(self.torch) or bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
