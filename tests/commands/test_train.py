@@ -34,6 +34,9 @@ class PlayedRunner:
     played: MockRunner
     interrupt_at: str | None = None
     closed = 0
+    guards = MockRunner.guards
+    guard_folder = MockRunner.guard_folder
+    stops_idle = MockRunner.stops_idle
 
     def __init__(self, **options: Any) -> None:
         self.way = Way(name="overlay", detail="played")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from flatout.plan import Plan
@@ -98,5 +99,20 @@ class Session(Protocol):
 
 class Runner(Protocol):
     """Starts sessions. ``tell`` receives lines for a person (``started``, ``compiling`` ...)."""
+
+    @property
+    def guards(self) -> bool:
+        """Its processes can be guard trials (Request.guard)."""
+        ...
+
+    @property
+    def guard_folder(self) -> Path | None:
+        """Where guard trials leave files for each other."""
+        ...
+
+    @property
+    def stops_idle(self) -> bool:
+        """A process that holds is stopped while another one takes steps, with all that it has started."""
+        ...
 
     def start(self, request: Request, tell: Callable[[str], None] = ...) -> Session: ...

@@ -33,7 +33,6 @@ class LocalRunner:
     """Starts sessions of one workload. Use as a context manager: leaving it ends all of them."""
 
     guards = True
-    """Its processes can be guard trials (Request.guard)."""
 
     def __init__(
         self,
@@ -115,7 +114,6 @@ class LocalRunner:
 
     @property
     def stops_idle(self) -> bool:
-        """A process that holds is stopped while another one takes steps, with all that it has started."""
         return self._may_stop
 
     def turn_of(self, session: LocalSession) -> None:

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, cast
 
 from flatout.host import Host, Interpreter
@@ -160,6 +161,10 @@ class MockDeclaration:
 
 class MockRunner:
     """See the module."""
+
+    guards = False
+    guard_folder: Path | None = None
+    stops_idle = False
 
     def __init__(self, program: MockProgram, *, seed: int = 0, pace: float = 0.0) -> None:
         self.program = program

@@ -9,7 +9,7 @@ from flatout.plan import Plan
 from flatout.ratios import times
 from flatout.search.bench import Bench
 from flatout.search.climb import Climb, note_accepted, note_decision
-from flatout.search.guarding import guard_plan, guards, undecided_text
+from flatout.search.guarding import guard_plan, undecided_text
 from flatout.search.measure import Beaten
 from flatout.search.prove import RESIDENT, Aim, numbers, prove
 from flatout.search.shifts import evidence_so_far
@@ -79,7 +79,7 @@ def prove_final(bench: Bench, climb: Climb, *, alpha: float) -> Verdict | None:
 def _proved_by_climb(bench: Bench, climb: Climb) -> Verdict | None:
     """The climb's own verdict, where it compared the plan with the untouched program and its processes are
     the larger part of the interval: the very same ones could say nothing new, where turns are quiet."""
-    if not _quiet(bench) or (guards(bench) and not climb.guard_whole):
+    if not _quiet(bench) or (bench.runner.guards and not climb.guard_whole):
         return None
     for verdict in reversed(bench.verdicts.values()):
         if not verdict.key.startswith("climb:") or verdict.plan_b != climb.best.plan or verdict.plan_a:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from flatout.codec import from_plain, to_plain
 from flatout.guard.bits import format_of_plan
@@ -41,11 +40,6 @@ DRAWS = 3
 """Of a control, at most: the second and third only where a few parameters alone are at stake."""
 
 
-def guards(bench: Bench) -> bool:
-    """The runner can run the guard's trials."""
-    return bool(getattr(bench.runner, "guards", False))
-
-
 def points_of(bench: Bench) -> dict[str, tuple[int, ...]]:
     """Which steps are compared."""
     steps = bench.program_steps
@@ -64,7 +58,7 @@ def _last_step(points: Mapping[str, tuple[int, ...]]) -> int:
 
 def guard_seconds(bench: Bench, plan: Plan, *, with_reference: bool = True) -> float:
     """Estimate of what guarding ``plan`` takes, the reference included where it is still to be made."""
-    if not guards(bench) or bench.baseline is None or not plan:
+    if not bench.runner.guards or bench.baseline is None or not plan:
         return 0.0
     if known_report(bench, plan) is not None:
         return 0.0
@@ -94,7 +88,7 @@ def guard_plan(
     """What the guard's trials say of a plan, run where the ledger does not know them yet; None where the
     runner has none. ``reserve_seconds`` of the budget stay untouched; ``beside`` is called when the plan's
     own trial is about to start."""
-    if not guards(bench):
+    if not bench.runner.guards:
         return None
     known = known_report(bench, plan)
     if known is not None:
@@ -272,7 +266,7 @@ def _truth(bench: Bench, running: Mapping[str, Process], unchecked: list[str]) -
     told, why = _told(bench, "guard:truth32", Plan(), _trial_of(bench, "truth", precision="float32"))
     if not why and all_of(told, "gradients"):
         return told, "float32"
-    folder = _folder(bench)
+    folder = bench.runner.guard_folder
     if folder is not None:
         (folder / "ended-truth").touch()  # nobody need wait for it
     unchecked.append(
@@ -281,15 +275,9 @@ def _truth(bench: Bench, running: Mapping[str, Process], unchecked: list[str]) -
     return (), ""
 
 
-def _folder(bench: Bench) -> Path | None:
-    """Where the guard's trials leave files for each other."""
-    folder = getattr(bench.runner, "guard_folder", None)
-    return folder if isinstance(folder, Path) else None
-
-
 def forget_files(bench: Bench) -> None:
     """At the end of a search: several copies of the program's weights."""
-    folder = _folder(bench)
+    folder = bench.runner.guard_folder
     if folder is not None:
         for path in folder.iterdir():
             path.unlink(missing_ok=True)
@@ -298,7 +286,7 @@ def forget_files(bench: Bench) -> None:
 def _clear(bench: Bench) -> None:
     """Files of an earlier search, the weights of a later step apart, which the timed baseline has just
     written."""
-    folder = _folder(bench)
+    folder = bench.runner.guard_folder
     if folder is not None and _trial(bench, "guard:baseline") is None:
         for path in folder.iterdir():
             if path.name != LATE:

@@ -13,7 +13,7 @@ from flatout.guard.whole import text_of
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import Bench, Process
-from flatout.search.guarding import guard_plan, guards, undecided_text
+from flatout.search.guarding import guard_plan, undecided_text
 from flatout.search.standing import Standing
 from flatout.technique import Effect
 from flatout.trial import Gradients, Outcome
@@ -109,7 +109,7 @@ def guard_fault(bench: Bench, process: Process, outcome: Outcome) -> Fault | Non
 
 def _is_hopeless(bench: Bench, seen: Gradients | None) -> bool:
     """The first step shows a fault that no truth will excuse."""
-    if not guards(bench) or seen is None or seen.missing or seen.overall_db is None:
+    if not bench.runner.guards or seen is None or seen.missing or seen.overall_db is None:
         return True
     return seen.overall_db < HOPELESS_DB
 

@@ -116,7 +116,7 @@ def settle_steps(bench: Bench) -> int:
     """
     if not bench.waiting:
         return 0
-    if getattr(bench.runner, "stops_idle", False):
+    if bench.runner.stops_idle:
         return min(16, _workers(bench))
     assert bench.discovery is not None
     depths = [
