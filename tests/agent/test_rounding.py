@@ -14,9 +14,14 @@ from torch.nn import functional as F  # noqa: E402
 
 from flatout.agent.guarding.rounding import BITS, Rounding, rounded  # noqa: E402
 from flatout.agent.guarding.truth import _make_mode  # noqa: E402
+from flatout.guard.bits import BY_TECHNIQUE  # noqa: E402
 
 pytestmark = pytest.mark.torch
 WIDTH = 32
+
+
+def test_formats_have_as_many_bits_here_as_where_a_plan_is_judged():
+    assert BITS == BY_TECHNIQUE
 
 
 @pytest.fixture

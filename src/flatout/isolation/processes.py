@@ -70,6 +70,11 @@ def command_line(pid: int) -> tuple[str, ...]:
     return tuple(os.fsdecode(part) for part in parts[:-1])
 
 
+def has_torch(pid: int) -> bool:
+    """It has mapped torch's library into its memory."""
+    return b"libtorch" in read_proc(pid, "maps")
+
+
 def resident_bytes(pid: int) -> int:
     """Memory of one process in bytes, without the pages that it shares."""
     fields = _read(f"/proc/{pid}/statm").split()

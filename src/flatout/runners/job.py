@@ -343,7 +343,7 @@ class _Job:
             command = processes.command_line(entry.pid)
             if entry.pid in hello or known.get(entry.parent) == command:
                 known[entry.pid] = command
-            elif b"libtorch" in processes.read_proc(entry.pid, "maps"):
+            elif processes.has_torch(entry.pid):
                 found.append(entry.pid)
         return found
 

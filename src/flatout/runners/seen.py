@@ -108,7 +108,7 @@ def _watch(supervised: Supervised, seconds: float) -> tuple[Named | None, list[N
             named = _python_of(entry.pid)
             if named is None:
                 continue
-            if b"libtorch" in processes.read_proc(entry.pid, "maps"):
+            if processes.has_torch(entry.pid):
                 return named, list(others.values())
             others.setdefault((named.program, named.flags), named)
         if supervised.said("exited"):

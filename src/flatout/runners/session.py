@@ -458,12 +458,14 @@ class LocalSession:
             agent_folder=str(AGENT_FOLDER),
             write_limit_bytes=runner.write_limit_bytes,
             time_limit_seconds=self._request.time_limit_seconds,
+            plan=self._request.plan.key if self._request.plan else "",
+            known_to_train=self._request.discovery is not None,
         )
 
     def _without_agent(self) -> str:
         """A live process of the program that maps torch's library, or an empty text."""
         for entry in processes.descendants(self._process.pid):
-            if b"libtorch" in processes.read_proc(entry.pid, "maps"):
+            if processes.has_torch(entry.pid):
                 return f"pid {entry.pid}: {' '.join(processes.command_line(entry.pid)[:4])}"
         return ""
 

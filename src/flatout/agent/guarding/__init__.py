@@ -497,15 +497,15 @@ class Guarding:
         common: dict[str, Any] = {"step": self.step, "point": self.point, "take": take}
         if self.role == "truth":
             # what the untouched program itself is worth
-            self._tell_rows("gradients", baseline, mine, baseline, of="baseline", **common)
+            self._tell_rows(baseline, mine, baseline, of="baseline", **common)
             return
         truth = None
         if self.training.spec.guard.get("truth", True):
             path = f"gradients-truth-{self.step}-{take}.pt"
             truth = self._read(path, of="truth", after=self.step)
-        self._tell_rows("gradients", mine, truth, baseline, of=self.role, **common)
+        self._tell_rows(mine, truth, baseline, of=self.role, **common)
 
-    def _tell_rows(self, what: str, mine: Any, truth: Any, baseline: Any, **more: Any) -> None:
+    def _tell_rows(self, mine: Any, truth: Any, baseline: Any, **more: Any) -> None:
         """Rows of ``mine`` against the truth, or against the baseline where there is no truth."""
         torch = self.torch
         reference = truth if truth is not None else baseline
@@ -526,7 +526,7 @@ class Guarding:
         lost = [baseline["names"][key] for key in baseline["tensors"] if key not in mine["tensors"]]
         gained = [mine["names"][key] for key in mine["tensors"] if key not in baseline["tensors"]]
         self.tell(
-            what,
+            "gradients",
             against="truth" if truth is not None else "baseline",
             rows=found,
             equal=bool(equal and not lost and not gained and not shapes),
@@ -649,11 +649,11 @@ class Guarding:
         if self.role in ("truth", "control") or not self.speaks or not found:
             return
         wanted = self._read(path, of="baseline", after=step)
+        if wanted is None:
+            return
         start = None
         if step > min(self.points, default=1):
             start = self._read(f"weights-{step}.pt", of="baseline", after=step - 1)
-        if wanted is None:
-            return
         told = []
         for key, (name, values) in found.items():
             other = wanted.get(key)

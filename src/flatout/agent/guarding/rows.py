@@ -11,6 +11,7 @@ import math
 import zlib
 
 from ..gradients import decibels
+from . import weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ SEED = 20_261_201
 
 def flat(tensor: Any) -> Any:
     """One dimension, dense, local to this rank."""
-    tensor = tensor.detach()
-    if hasattr(tensor, "to_local"):
-        tensor = tensor.to_local()
+    tensor = weights.local(tensor)
     if str(tensor.layout) != "torch.strided":
         tensor = tensor.to_dense()
     return tensor.reshape(-1)

@@ -91,7 +91,7 @@ def write(torch: Any, path: str, content: Any) -> None:
     events.replace(path + ".part", path)
 
 
-def read(torch: Any, path: str, given_up: Callable[[], bool] = lambda: True) -> Any:
+def read(torch: Any, path: str, given_up: Callable[[], bool]) -> Any:
     """What ``write`` wrote; waits while ``given_up`` says no and the file is not there yet."""
     limit = time.monotonic() + PATIENCE_SECONDS
     while not os.path.exists(path) and not given_up() and time.monotonic() < limit:
@@ -100,15 +100,14 @@ def read(torch: Any, path: str, given_up: Callable[[], bool] = lambda: True) -> 
     return load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
-def save(torch: Any, optimizers: list[Any], path: str) -> int:
-    """Write all weights and buffers; how many bytes."""
+def save(torch: Any, optimizers: list[Any], path: str) -> None:
+    """Write all weights and buffers."""
     content = {
         entry.key: local(entry.tensor).to("cpu", copy=True)
         for entry in entries(torch, optimizers)
         if usable(entry.tensor)
     }
     write(torch, path, content)
-    return sum(tensor.numel() * tensor.element_size() for tensor in content.values())
 
 
 def load(torch: Any, optimizers: list[Any], content: Any) -> list[str]:
