@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flatout.ledger import Ledger
-from flatout.runners.mock import MockProgram, MockTechnique
+from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
+from flatout.search.measure import Beaten
 from flatout.search.options import Pace, SearchOptions
 from flatout.search.standing import Standing
+from flatout.trial import Outcome, State
 
 from .played import play
 
@@ -60,8 +62,6 @@ def test_without_shares_nothing_leaves(tmp_path, monkeypatch):
 
 def test_the_same_again_from_the_ledger(tmp_path, monkeypatch):
     """Given the same trials it decides the same: nothing is measured a second time."""
-    from flatout.runners.mock import MockRunner
-
     screened_never(monkeypatch)
     first = play(tmp_path, program(), options=HOUR)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -70,6 +70,26 @@ def test_the_same_again_from_the_ledger(tmp_path, monkeypatch):
     again = play(tmp_path, program(), options=HOUR, runner=runner)
     assert (again.plan, again.ratio, again.low) == (first.plan, first.ratio, first.low)
     assert not any(request.key.startswith(("final", "share", "climb")) for request in runner.requests)
+
+
+def test_what_was_started_for_a_smaller_plan_does_not_outlive_its_proof(tmp_path, monkeypatch):
+    screened_never(monkeypatch)
+    runner = MockRunner(program())
+
+    def fails(bench, key, a, b, aim):
+        b.warm()
+        raise Beaten(a, Outcome(state=State.FAILED, reason="the untouched program failed"))
+
+    left: list[str] = []
+    monkeypatch.setattr("flatout.search.prune.prove", fails)
+    monkeypatch.setattr(
+        "flatout.search.train.measure_quality",
+        lambda *_: left.extend(session._request.key for session in runner.live),
+    )
+    report = play(tmp_path, program(), options=HOUR, runner=runner)
+    assert any(request.key.startswith("pruned:") for request in runner.requests)
+    assert report.plan.names == ("first", "second", "third")
+    assert left == []
 
 
 @pytest.mark.parametrize("screens", [False, True])

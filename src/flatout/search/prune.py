@@ -41,6 +41,7 @@ def prune(bench: Bench, climb: Climb, *, alpha: float) -> None:
     seat = Seat(bench=bench, plan=less, key=f"pruned:{less.key}")
     verdict = _proved(bench, climb, seat, alpha)
     if verdict is None:
+        seat.close()
         return
     matters = bench.options.gain_that_matters
     if (
