@@ -122,12 +122,12 @@ def one_look(logs: Sequence[Sequence[float]], known: Sequence[Any], alpha: float
         mixture_of,
         pooled,
         shift_bound,
-        spread_of,
         typical_shift,
+        variance_within,
     )
     from flatout.stats import t_quantile
 
-    variance, freedom, merged = spread_of(logs)
+    variance, freedom, merged = variance_within(logs)
     mixture = mixture_of([*known, *evidence_of_pairs(logs)], logs)
     _, own, share = pooled(merged, variance, typical_shift(mixture))
     return t_quantile(alpha, freedom) * math.sqrt(own), shift_bound(mixture, share, alpha)

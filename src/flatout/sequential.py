@@ -181,7 +181,7 @@ def merge(values: Sequence[float], size: int) -> list[float]:
 
 
 def tame(values: Sequence[float]) -> list[float]:
-    """Values with the far ones moved back to ``CLIPPED`` robust deviations from the median."""
+    """Winsorised: values with the far ones moved back to ``CLIPPED`` robust deviations from the median."""
     if len(values) < LEAST_CLIPPED:
         return list(values)
     centre = median(values)
@@ -189,8 +189,9 @@ def tame(values: Sequence[float]) -> list[float]:
     return [min(max(value, centre - far), centre + far) for value in values] if far else list(values)
 
 
-def spread_of(clusters: Sequence[Sequence[float]]) -> tuple[float, int, list[list[float]]]:
-    """(variance of one merged turn, its degrees of freedom, the merged turns of each pair of processes)."""
+def variance_within(clusters: Sequence[Sequence[float]]) -> tuple[float, int, list[list[float]]]:
+    """(variance of one merged turn inside its pair of processes, pooled over these; its degrees of freedom;
+    the merged turns of each pair of processes)."""
     size = merge_size(clusters)
     merged = [merge(tame(values), size) for values in clusters if values]
     freedom = sum(len(values) - 1 for values in merged)
@@ -247,7 +248,7 @@ def pooled(
 
 def evidence_of_pairs(clusters: Sequence[Sequence[float]]) -> list[Evidence]:
     """From the pairs of fresh processes of one comparison: how far their means lie from each other."""
-    variance, _, merged = spread_of(clusters)
+    variance, _, merged = variance_within(clusters)
     if len(merged) < 2:
         return []
     means = [math.fsum(values) / len(values) for values in merged]
@@ -264,7 +265,7 @@ def evidence_of_unchanged(clusters: Sequence[Sequence[float]]) -> list[Evidence]
     The differences share the first process: M of them lie about 0 as M + 1 processes about their mean,
     each with half the variance of a difference.
     """
-    variance, _, merged = spread_of(clusters)
+    variance, _, merged = variance_within(clusters)
     if not merged:
         return []
     levels = [0.0, *(math.fsum(values) / len(values) for values in merged)]
@@ -353,7 +354,7 @@ def interval_of(
     clusters = [values for values in clusters if values]
     if sum(len(values) for values in clusters) < 2:
         return None
-    variance, freedom, merged = spread_of(clusters)
+    variance, freedom, merged = variance_within(clusters)
     means = [math.fsum(values) / len(values) for values in merged]
     known = [*evidence, *evidence_of_pairs(clusters)] if processes_differ else []
     mixture = mixture_of(known, clusters)

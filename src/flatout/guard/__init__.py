@@ -1,8 +1,10 @@
 """Is it still right: what the guard says about a plan, from what its trials showed.
 
-Two judgements, cheap to dear: ``gradients`` compares the first step's gradients at the same weights and
-batch with the untouched program's; ``curves`` compares the losses of the same steps. Each says passed,
-refused with the reason, or that it cannot judge and why.
+Of the timed processes, ``gradients`` compares the first step's gradients at the same weights and batch with
+the untouched program's, and ``curves`` the losses of the same steps. Of the guard's own trials ``whole``
+makes one report: gradients at several points of training against the truth (``points``, ``control``),
+updates from the same gradients (``updates``), and what must not change at all (``invariants``). Each says
+passed, refused with the reason, or that it cannot judge and why.
 """
 
 from __future__ import annotations

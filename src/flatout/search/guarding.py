@@ -162,8 +162,11 @@ def _control(
     """(what the rounding of a format alone does to the program, why that is not known or empty)."""
     key = f"guard:control:{format_name}" + (f":{draw + 1}" if draw else "")
     why = ""
-    # FP32 is as good as exact beside fewer bits, and takes half the memory
-    for tried, name in ((precision, key), ("float32", f"{key}:fp32"))[: 1 + (precision == "float64")]:
+    tries = [(precision, key)]
+    if precision == "float64":
+        # FP32 is as good as exact beside fewer bits, and takes half the memory
+        tries.append(("float32", f"{key}:fp32"))
+    for tried, name in tries:
         if _trial(bench, name) is None:
             needed, left = _control_seconds(bench, tried), max(0.0, bench.left() - reserve_seconds)
             if needed > left:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Pace(StrEnum):
-    """How much is spent on being sure."""
+    """How much is spent on finding gains."""
 
     FAST = "fast"
     NORMAL = "normal"
@@ -21,9 +21,9 @@ class Figures:
     budget_seconds: float
     """Unless the person gives a budget."""
     most_pairs: int
-    """Of blocks, in one comparison of two processes."""
+    """Of turns, in one comparison, over all its pairs of processes."""
     share_pairs: int
-    """Of blocks, for one technique's share of the final plan; 0: no shares are measured."""
+    """Of turns, for one technique's share of the final plan; 0: no shares are measured."""
     retry_share: float
     """Of the budget: what trying a rejected technique once more on a larger plan may cost."""
 

@@ -52,7 +52,7 @@ DEAR_LAST_ROOM = 1.2
 SAME_RETRY = 1 / 3
 """Of what a second try may cost, for one that was proved to make no difference."""
 SCREENING_SHARE = 0.9
-"""Of the budget left: screening and climb must be expected to fit, else less is screened."""
+"""Of the budget left: screening and climb must be expected to fit, else nothing is screened."""
 
 
 def search(  # noqa: PLR0917 - the nouns of a search, in the order of the command
