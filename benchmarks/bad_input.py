@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from houses import PROGRAMS, CheckoutHouse
-from searching import say
+from searching import say, summarise
 
 HIGH_ENOUGH_FOR_GIGABYTES = "180s"
 
@@ -133,9 +133,7 @@ def main() -> int:
     for name in names:
         attempt, budget = (try_one, arguments.budget) if name in BAD else (try_odd, arguments.odd_budget)
         results[name] = attempt(name, python=arguments.python, budget=budget)
-    failed = [name for name, ok in results.items() if not ok]
-    say(benchmark="bad_input", ok=len(results) - len(failed), of=len(results), failed=failed)
-    return 1 if failed else 0
+    return summarise("bad_input", results)
 
 
 if __name__ == "__main__":

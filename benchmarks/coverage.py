@@ -32,8 +32,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from false_gains import START_SECONDS
 from planted import BUDGET_SECONDS, compare
+from playing import START_SECONDS
 from searching import say
 
 WIDEST = 1.6

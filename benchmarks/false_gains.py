@@ -25,12 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from playing import play
+from playing import NOISE, START_SECONDS, play, recordings
 from searching import say
-
-NOISE = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "noise"
-START_SECONDS = 6.0
-"""Of a played process."""
 
 ACT = '''"""Does nothing."""
 
@@ -219,21 +215,19 @@ def main() -> int:
         )
         allowed = 0
     else:
-        from flatout.runners.playback import load
-
-        found = sorted(arguments.noise.glob("*.json")) if arguments.noise.is_dir() else [arguments.noise]
-        recordings = [load(path) for path in found]
+        found = recordings(arguments.noise)
+        labels = list(found)
         result = run_all(
             arguments.searches,
             lambda number, folder: played_search(
                 folder,
-                recordings[number % len(recordings)],
+                found[labels[number % len(labels)]],
                 placebos=arguments.placebos,
                 seed=arguments.seed + number,
                 budget_seconds=budget,
             ),
             tell_all=False,
-            labels=[path.stem for path in found],
+            labels=labels,
         )
         allowed = max(1, arguments.searches // 100)
     say(

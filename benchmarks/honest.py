@@ -99,10 +99,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    public_scripts.add_common_arguments(parser)
-    for action in parser._actions:
-        if action.dest == "root":
-            action.required = False
+    public_scripts.add_common_arguments(parser, root_required=False)
     parser.add_argument("--techniques", help="names, with commas; default: all five")
     parser.add_argument("--size", choices=("small", "real", "large"))
     parser.add_argument("--steps", type=int, default=40, help="of the untouched program")

@@ -8,6 +8,18 @@ from typing import Any
 
 import searching  # noqa: F401  (puts flatout's source folder on the path)
 
+NOISE = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "noise"
+START_SECONDS = 6.0
+"""Of a played process."""
+
+
+def recordings(path: Path) -> dict[str, Any]:
+    """Name -> recording of step times: of one file, or of all in a folder."""
+    from flatout.runners.playback import load
+
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    return {file.stem: load(file) for file in files}
+
 
 def nouns(folder: Path) -> tuple[Any, Any, Any]:
     """(workload, host, interpreter) of a played program."""

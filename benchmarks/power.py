@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from false_gains import NOISE, START_SECONDS
 from planted import compare
+from playing import NOISE, START_SECONDS, recordings
 from searching import say
 
 BAR = 0.9
@@ -125,22 +125,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--noise", type=Path, default=NOISE, help="a recording, or a folder of them")
     arguments = parser.parse_args()
-    from flatout.runners.playback import load
-
     began = time.monotonic()
-    paths = sorted(arguments.noise.glob("*.json")) if arguments.noise.is_dir() else [arguments.noise]
+    found = recordings(arguments.noise)
     shares, wrong = [], 0
-    for path in paths:
-        recording = load(path)
+    for name, recording in found.items():
         for effect in [float(text) for text in arguments.effects.split(",")]:
             for signed in (effect, -effect):
                 line = all_replays(recording, effect=signed, arguments=arguments)
                 shares.append(line["found"] / line["replays"])
                 wrong += line["wrong"]
-                say(noise=path.stem, device=recording.device, effect=signed, **line)
+                say(noise=name, device=recording.device, effect=signed, **line)
     say(
         benchmark="power",
-        recordings=len(paths),
+        recordings=len(found),
         least_found=min(shares),
         wrong=wrong,
         bar=BAR,

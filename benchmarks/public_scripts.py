@@ -324,9 +324,9 @@ def chosen(names: str | None) -> list[Script]:
     return [known[name] for name in wanted]
 
 
-def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+def add_common_arguments(parser: argparse.ArgumentParser, *, root_required: bool = True) -> None:
     """Options that the benchmarks over the public scripts share."""
-    parser.add_argument("--root", type=Path, required=True, help="folder of the checkouts")
+    parser.add_argument("--root", type=Path, required=root_required, help="folder of the checkouts")
     parser.add_argument("--only", help="names of scripts, with commas")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--python", default=sys.executable)
