@@ -131,7 +131,7 @@ def real_search(
                 else None
             ),
             catalogue=[Placebo(name=name, effect=Effect.ROUNDING, shortens=Part.STEP) for name in names],
-            watcher=lambda host, device, ranks: Watch(host, device, ranks=ranks),
+            watcher=Watch,
         )
 
 

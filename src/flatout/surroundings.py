@@ -121,6 +121,10 @@ class Watcher(Protocol):
         hold still it is others' use, also of those that a container's driver does not name."""
         ...
 
+    def close(self) -> None:
+        """Safe to call twice."""
+        ...
+
 
 class Watch:
     """Reads the surroundings of programs that this process starts. Cheap: some hundred microseconds.
@@ -132,8 +136,8 @@ class Watch:
         self,
         host: Host,
         device: str,
-        *,
         ranks: int = 1,
+        *,
         nvml: Any = None,
         proc: Path = Path("/proc"),
         cgroup: Path = Path("/sys/fs/cgroup"),

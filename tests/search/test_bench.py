@@ -42,6 +42,9 @@ def bench(tmp_path: Path, told: list[str]) -> Iterator[Bench]:
         def gpu_use(self) -> int | None:
             return 37
 
+        def close(self) -> None:
+            told.append("closed")
+
     def watcher(host: Host, device: str, ranks: int) -> Played:
         asked.append((device, ranks))
         return Played()
@@ -79,6 +82,16 @@ def test_a_reading_needs_the_device_and_makes_one_watch(bench: Bench) -> None:
     first, second = bench.reading(), bench.reading()
     assert first is not None
     assert first == second == Reading(at=1.0, busy_cpu_seconds=1.0)
+
+
+def test_what_watches_is_let_go_once(bench: Bench, told: list[str]) -> None:
+    bench.discovery = DISCOVERY
+    bench.start("one", Plan())
+    bench.reading()
+    bench.close()
+    bench.close()
+    assert bench.live == []
+    assert told.count("closed") == 1
 
 
 def test_a_process_that_cannot_be_ended_is_said_and_the_others_are_ended(

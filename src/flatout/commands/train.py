@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> int:
                         ledger,
                         options,
                         view.tell,
-                        watcher=lambda host, device, ranks: Watch(host, device, ranks=ranks),
+                        watcher=Watch,
                     )
             except FlatoutError:
                 keep_failure(ledger, out)

@@ -485,6 +485,13 @@ class Bench:
                 self._not_ended(process.key, error)
         self.live = []
 
+    def close(self) -> None:
+        """End every process and let go of what watches their surroundings. Safe to call twice."""
+        self.kill_all()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
     def _not_ended(self, key: str, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
         with contextlib.suppress(FlatoutError):  # the ledger itself may be what failed

@@ -140,7 +140,7 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
         ledger.set_state(number, "failed")
         raise
     finally:
-        bench.kill_all()
+        bench.close()
     bench.phase = Phase.DONE
     report = build_report(ledger, number)
     bench.say(report.conclusion, milestone=True)
