@@ -95,6 +95,22 @@ def test_when_it_failed_is_told() -> None:
     ]
 
 
+def test_what_fails_under_a_plan_does_not_fail_on_its_own() -> None:
+    reason = crash(code=1, number=None, stderr=PLAIN, steps=0, plan="bf16+sdpa").reason
+    assert reason.startswith("under bf16+sdpa it failed before its first step: ValueError")
+    frame = '  File "/x/agent/acts/bf16.py", line 1, in go\n    call()\n'
+    text = f"Traceback (most recent call last):\n{frame}RuntimeError: BFloat16 != float\n"
+    inside = crash(code=1, number=None, stderr=text, steps=3, plan="bf16", agent_folder="/x/agent")
+    assert inside.error == "AgentError"
+    assert inside.reason.startswith("under bf16 it failed after 3 steps: RuntimeError: BFloat16")
+
+
+def test_no_line_of_an_error_is_endless() -> None:
+    text = last_error(f"Traceback (most recent call last):\nValueError: bad batch {'7, ' * 100_000}\n")
+    assert len(text) < 2000 and "ValueError: bad batch 7" in text and text.endswith("...")
+    assert len(last_error("7, " * 100_000)) < 2000
+
+
 def test_every_rank_failing_alike_is_told_once() -> None:
     both = TORCHRUN.split("W1201", maxsplit=1)[0]
     assert last_error(both + both.replace("rank1", "rank0")).count("KeyError: 'lr'") == 1

@@ -174,6 +174,14 @@ def test_ends(runner: Runners, options: tuple[str, ...], error: str, words: str)
         assert outcome.exit_code == 1
 
 
+def test_a_program_that_is_known_to_train_is_not_told_to(runner: Runners) -> None:
+    known = Discovery(step_unit="optimizer", anchor=0, backwards_per_step=1.0, device="cpu")
+    session = runner("never=1000").start(request(step_limit_seconds=2.0, discovery=known))
+    outcome = end_of(session)
+    assert outcome.error == "Hung" and "ran on for 2 s without one training step" in outcome.reason
+    assert "the command that trains" not in outcome.reason
+
+
 def test_time_limit(runner: Runners) -> None:
     outcome = end_of(runner().start(request(time_limit_seconds=1.0)))
     assert outcome.error == "TooFewSteps" and "1 s" in outcome.reason

@@ -11,6 +11,7 @@ import pytest
 from flatout import errors
 from flatout.fingerprint import file_sha256
 from flatout.ledger import Ledger
+from flatout.plan import Plan
 from flatout.report import Report, Standing, TechniqueRow, plan_file
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search import final
@@ -318,6 +319,29 @@ def test_too_few_steps(tmp_path, steps):
     with pytest.raises(errors.TooFewSteps, match=f"after {steps} training steps") as caught:
         play(tmp_path, one(MockTechnique(), total_steps=steps))
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_second_run_that_the_budget_cuts_off_is_not_the_programs_failure(tmp_path, late):
+    """Its first step may come later than the budget allows; where time was left it hangs."""
+    options = SearchOptions(budget_seconds=60.0)
+    program = one(MockTechnique())
+    runner = MockRunner(program)
+
+    def cut_off(what: str, session: MockSession) -> None:
+        if what == "advance" and session._request.key.startswith("again"):
+            runner.pass_time(60.0 if late else 1.0)
+            session._end(State.FAILED, "it ran on for 6 s without one training step", "Hung")
+
+    runner.before = cut_off
+    if late:
+        report = play(tmp_path, program, options=options, runner=runner)
+        assert report.plan == Plan()
+        assert any("no time for a second unchanged run" in note for note in report.notes)
+    else:
+        with pytest.raises(errors.Hung) as caught:
+            play(tmp_path, program, options=options, runner=runner)
+        assert "a second run of the untouched program failed" in caught.value.message
 
 
 BASELINE_FAILURES = [

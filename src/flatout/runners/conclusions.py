@@ -37,6 +37,10 @@ class Seen:
     agent_folder: str = ""
     write_limit_bytes: int = 0
     time_limit_seconds: float = 0.0
+    plan: str = ""
+    """The techniques applied; empty: none."""
+    known_to_train: bool = False
+    """Another process of the same program has taken steps."""
 
 
 def own_end(seen: Seen) -> Ending:
@@ -65,6 +69,7 @@ def own_end(seen: Seen) -> Ending:
             isolation=seen.isolation,
             agent_folder=seen.agent_folder,
             steps=seen.steps,
+            plan=seen.plan,
         )
     if why == "left behind" and _left_is_the_training(seen):
         assert seen.ending is not None
@@ -88,7 +93,7 @@ def out_of_time(seen: Seen) -> Ending:
     """The time allowed for one process is over."""
     limit = seen.time_limit_seconds
     if seen.steps == 0:
-        return no_steps(seen, f"it ran on for {limit:.0f} s")
+        return _no_first_step(seen, limit)
     text = f"the time allowed for one process, {limit:.0f} s, ended after {seen.steps} steps"
     return Ending(error="TooFewSteps", reason=text)
 
@@ -96,9 +101,16 @@ def out_of_time(seen: Seen) -> Ending:
 def hang(seen: Seen, limit_seconds: float) -> Ending:
     """No step came within the limit."""
     if seen.steps == 0:
-        return no_steps(seen, f"it ran on for {limit_seconds:.0f} s")
+        return _no_first_step(seen, limit_seconds)
     text = f"no step within {limit_seconds:.0f} s after step {seen.steps}; {seen.doing}"
     return _with_stderr(seen, "Hung", text)
+
+
+def _no_first_step(seen: Seen, limit_seconds: float) -> Ending:
+    how = f"it ran on for {limit_seconds:.0f} s"
+    if seen.known_to_train:
+        return _with_stderr(seen, "Hung", f"{how} without one training step; {seen.doing}")
+    return no_steps(seen, how)
 
 
 def no_steps(seen: Seen, how: str) -> Ending:

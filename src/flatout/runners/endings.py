@@ -9,6 +9,8 @@ from dataclasses import dataclass
 TAIL_BYTES = 64 << 10
 """Of a program's output that is looked at."""
 SHOWN_LINES = 30
+SHOWN_CHARACTERS = 1000
+"""Of one line: some errors print a whole tensor or batch."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 _PREFIX = re.compile(r"^(\[(?:default|rank|\d+)[^\]]*\]:?\s?|\[rank\d+\]:\s?|Process .*:$)")
@@ -95,7 +97,7 @@ def last_error(text: str) -> str:
     if own:
         return _shorten(_with_chain(own, lines, text))
     last = [line for line in lines if line.strip()]
-    return "\n".join(last[-SHOWN_LINES:])
+    return _shorten(last[-SHOWN_LINES:])
 
 
 def _with_chain(own: list[list[str]], lines: list[str], text: str) -> list[str]:
@@ -119,7 +121,9 @@ def _shorten(lines: list[str]) -> str:
             f"  ... {len(lines) - 4 - 2 * SHOWN_LINES + 4} lines left out ...",
             *lines[-(2 * SHOWN_LINES - 4) :],
         ]
-    return "\n".join(lines)
+    return "\n".join(
+        f"{line[:SHOWN_CHARACTERS]} ..." if len(line) > SHOWN_CHARACTERS else line for line in lines
+    )
 
 
 def headline(child_error: str) -> str:
@@ -147,18 +151,22 @@ def crash(
     isolation: str = "overlay",
     agent_folder: str = "",
     steps: int | None = None,
+    plan: str = "",
 ) -> Ending:
     """What a bad exit means. ``code`` is the exit code, ``number`` the signal that ended it instead;
-    ``steps`` those that it had taken, where that is known."""
+    ``steps`` those that it had taken, where that is known; ``plan`` the techniques applied, if any."""
     shown = last_error(stderr) or "\n".join(stdout.splitlines()[-SHOWN_LINES:])
     line = headline(shown)
     how = f"ended by signal {number} ({_signal_name(number)})" if number else f"exit code {code}"
     told = f"{line} ({how})" if line else how
+    when = ""
+    if steps is not None:
+        when = f" after {steps} step{'' if steps == 1 else 's'}" if steps else " before its first step"
     frames = [row for row in shown.splitlines() if row.lstrip().startswith("File ")]
     if agent_folder and frames and f'"{agent_folder}/' in frames[-1]:
-        return Ending(
-            error="AgentError", reason=f"the agent failed in the program: {told}", child_error=shown
-        )
+        # what a technique wraps ends in the agent whoever is at fault
+        reason = f"under {plan} it failed{when}" if plan else "the agent failed in the program"
+        return Ending(error="AgentError", reason=f"{reason}: {told}", child_error=shown)
     killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL
     if not killed and _LOST_PEER.search(shown) and _RANK_KILLED.search(stderr):
         killed, how = True, "one of its ranks was ended by signal 9 (SIGKILL)"
@@ -191,10 +199,7 @@ def crash(
         return Ending(
             error="WroteTooMuch", reason=f"no space is left for what it writes: {told}", child_error=shown
         )
-    when = ""
-    if steps is not None:
-        when = f" after {steps} step{'' if steps == 1 else 's'}" if steps else " before its first step"
-    reason = f"it failed on its own{when}: {told}"
+    reason = f"under {plan} it failed{when}: {told}" if plan else f"it failed on its own{when}: {told}"
     if isolation != "overlay" and is_about_permission(shown):
         reason += (
             f". Isolation by {isolation} forbids writing outside the working folder; if that is the cause, "

@@ -129,7 +129,10 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
         if not _affords_again(bench, 0):
             return
         _start_ahead(bench)
-        first, outcome = _once_again(bench, AGAIN, baseline, AGAIN_SLOW_PAIRS, 1)
+        compared = _once_again(bench, AGAIN, baseline, AGAIN_SLOW_PAIRS, 1)
+        if compared is None:
+            return
+        first, outcome = compared
     else:
         outcome = trial.outcome
     _learn_noise(bench, first, outcome)
@@ -139,8 +142,10 @@ def measure_again(bench: Bench, baseline: Seat) -> None:
         if done >= AGAIN_PROCESSES or not _affords_again(bench, done + bench.aligned):
             break
         key = nth(ALIGNED if bench.aligned else AGAIN, done + 1)
-        verdict, _ = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS, _compared(bench) + 1)
-        _align_where_needed(bench, verdict)
+        compared = _once_again(bench, key, baseline, AGAIN_SLOW_LATER_PAIRS, _compared(bench) + 1)
+        if compared is None:
+            break
+        _align_where_needed(bench, compared[0])
     bench.ahead.keep_only()
     _learn_spread(bench)
 
@@ -177,8 +182,7 @@ def _affords_again(bench: Bench, before: int) -> bool:
     if not before:
         if bench.left() >= needed:
             return True
-        bench.note("unrepeated", {"needed": needed})
-        bench.say("no time for a second unchanged run: its noise is not known", milestone=True)
+        _unrepeated(bench, needed)
         return False
     # of a search before such times were written down, its trials tell
     told = [event.data["seconds"] for event in bench.ledger.events(bench.search, "compared again")]
@@ -187,10 +191,15 @@ def _affords_again(bench: Bench, before: int) -> bool:
     return spent + needed <= _again_share(before) * bench.options.budget_seconds
 
 
+def _unrepeated(bench: Bench, seconds: float) -> None:
+    bench.note("unrepeated", {"needed": seconds})
+    bench.say("no time for a second unchanged run: its noise is not known", milestone=True)
+
+
 def _once_again(
     bench: Bench, key: str, baseline: Seat, slow_pairs: int, number: int
-) -> tuple[Verdict, Outcome]:
-    """One more unchanged process, its ``number``, against the first."""
+) -> tuple[Verdict, Outcome] | None:
+    """One more unchanged process, its ``number``, against the first; None where the budget ended first."""
     began = bench.clock()
     slow = bench.baseline_step_seconds >= AGAIN_SLOW_STEP_SECONDS
     aim = Aim(
@@ -212,6 +221,9 @@ def _once_again(
         return compared
     except Beaten as beaten:
         bench.kill_all()
+        if beaten.outcome.error == "Hung" and bench.left() <= 0.0:
+            _unrepeated(bench, bench.clock() - began)
+            return None
         error = error_of(beaten.outcome)
         error.message = f"a second run of the untouched program failed: {error.message}"
         raise error from beaten
