@@ -17,7 +17,7 @@ the same kind and size, not the same numbers:
   ``LEAST_DB``: there the format itself has too few bits for this program.
 - *Gradients that are there, and not nil, in only one of both*: a token that goes elsewhere may have been
   all that an expert got. In each look at most ``COUNT`` times as many and ``SPARE`` more than the control
-  has in any look, if it has any; and no parameter in every look of ``LOOKS`` or more.
+  has in any look, if it has any. One that is so in every look is no question for a control.
 - *The loss*: at most ``SIZE`` times as far from the truth as the control's furthest, relatively.
 
 Nothing else is ever excused: one wrong scale of all parameters, gradients that are not finite or partly
@@ -219,11 +219,6 @@ def _presence(
     one: Suspicion, plan: Mapping[Key, Shown], draws: Sequence[Mapping[Key, Shown]]
 ) -> tuple[str, bool]:
     """(what the control shows instead, whether another draw may show more)."""
-    looks = [shown for key, shown in plan.items() if key[1] == one.key[1]]
-    if len(looks) >= LOOKS:
-        always = [name for name in one.parameters if all(name in shown.absent for shown in looks)]
-        if always:
-            return f"no such gradient in every step, and here {always[0]} has", False
     counts = [len(shown.absent) for shown in draws[0].values()]
     for draw in draws[1:]:
         grown = [len(shown.absent) for shown in draw.values() if shown.absent]

@@ -39,7 +39,7 @@ def judge_gradients(seen: Gradients | None, bar: Bar, floor: Gradients | None) -
 
 
 def agreement_text(decibels: float) -> str:
-    """``agree to 25 dB``; -300 is the agent's word for numbers that cannot be told apart from chance."""
+    """``agree to 25 dB``, or what ``NO_AGREEMENT_DB`` stands for."""
     if decibels <= NO_AGREEMENT_DB:
         return "are not finite, or nothing in one of the two: there is nothing to compare"
     return f"agree to {decibels:.0f} dB"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from flatout.guard.bars import Bar
 from flatout.guard.bits import DB_PER_BIT
-from flatout.guard.control import LEAST_ELEMENTS, Key, Shown, Suspicion, ask, loss_apart
+from flatout.guard.control import LEAST_ELEMENTS, LOOKS, Key, Shown, Suspicion, ask, loss_apart
 from flatout.guard.records import Look, Row
 from flatout.stats import median
 from flatout.trial import GuardPoint
@@ -86,6 +86,7 @@ def judge_looks(  # noqa: PLR0917 - all trials of a program
     draws as have been asked."""
     found = Findings()
     scale = max([abs(loss) for look in plan.values() for loss in look.wanted_losses] or [0.0])
+    always = _always_absent([look for look in plan.values() if look.step not in skipped], expected)
     judged: list[_Judged] = []
     for key, look in sorted(plan.items()):
         if look.step in skipped:
@@ -93,6 +94,7 @@ def judge_looks(  # noqa: PLR0917 - all trials of a program
             continue
         own = baseline.get(key) if look.against == "truth" else None
         one = _judge(look, own, again.get(key), expected, scale)
+        one.faults = [_settled(fault, always.get(look.take, frozenset())) for fault in one.faults]
         if look.against != "truth":
             # a control is held against the truth alone
             one.faults = [fault if isinstance(fault, str) else fault.text for fault in one.faults]
@@ -141,10 +143,32 @@ def _shown(look: Look, expected: Expectation, scale: float) -> Shown:
         rows={row.name: row for row in rows},
         overall_db=overall_db(rows),
         loss_apart=loss_apart(look.losses, look.wanted_losses, scale),
-        absent=frozenset(look.lost + look.gained)
-        .union(row.name for row in rows if row.rms == 0.0)
-        .union(row.name for row in look.rows.values() if row.truth_rms == 0.0 < row.rms),
+        absent=_absent(look, rows),
     )
+
+
+def _absent(look: Look, judged: Sequence[Row]) -> frozenset[str]:
+    """Parameters whose gradient is there, and not nil, in only one of this trial and the truth."""
+    vanished = {row.name for row in judged if row.rms == 0.0}
+    appeared = {row.name for row in look.rows.values() if row.truth_rms == 0.0 < row.rms}
+    return frozenset(look.lost + look.gained).union(vanished, appeared)
+
+
+def _always_absent(looks: Sequence[Look], expected: Expectation) -> dict[str, frozenset[str]]:
+    """Take -> parameters that are so in every look: rounding strikes here and there."""
+    found: dict[str, frozenset[str]] = {}
+    for take in {look.take for look in looks}:
+        each = [_absent(look, _judged(look, expected)) for look in looks if look.take == take]
+        if len(each) >= LOOKS:
+            found[take] = frozenset.intersection(*each)
+    return found
+
+
+def _settled(fault: str | Suspicion, always: frozenset[str]) -> str | Suspicion:
+    """No control is asked of a gradient that is never there."""
+    if isinstance(fault, Suspicion) and fault.test == "presence" and always.intersection(fault.parameters):
+        return fault.text
+    return fault
 
 
 def _where(look: Look) -> str:

@@ -89,7 +89,15 @@ class Facts:
     def watch_losses(self) -> None:
         """Note what the program's loss functions are given as targets."""
         functional = self.torch.nn.functional
-        is_compiling = self.torch.compiler.is_compiling
+        from torch._guards import TracingContext
+
+        compiling = self.torch.compiler.is_compiling
+
+        def is_compiling() -> bool:
+            # Dynamo takes this for torch's own function, by its name: it is not traced but called, with
+            # tensors that have no values, and up to 2.11 nothing else says so.
+            return compiling() or TracingContext.try_get() is not None
+
         for name in _LOSSES:
             original = getattr(functional, name, None)
             if original is not None:
