@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
+from flatout.guard.curves import Losses
 from flatout.plan import Choice, Plan
 from flatout.ratios import times
 from flatout.search.allowance import Allowance
@@ -21,7 +22,7 @@ from flatout.search.measure import Beaten, Seat, steps_of_block
 from flatout.search.prove import Aim, effect_text, numbers, prove
 from flatout.search.screen import Screened
 from flatout.search.standing import Standing
-from flatout.trial import Call, Verdict
+from flatout.trial import Call, Outcome, Verdict
 
 FINAL_PAIRS_ESTIMATED = 8
 LIKELY_GAIN = 1.02
@@ -227,31 +228,9 @@ class Climb:
         """The verdict with what the guard says of a plan that is faster, or the fault that its process
         shows."""
         bench = self.bench
-        process = seat.process
-        if process is None or not process.alive:
-            # processes took turns: the last one of this plan has been written down
-            trial = next(t for t in reversed(bench.trials.values()) if t.plan == seat.plan)
-            outcome = trial.outcome
-            losses = outcome.losses
-            fault = fault_of(bench, seat.plan, outcome)
-            if fault is not None:
-                return verdict, fault
-        else:
-            if self.baseline.process is not None and len(self.baseline.process.losses) > len(
-                bench.baseline_losses
-            ):
-                bench.baseline_losses = tuple(self.baseline.process.losses)
-            outcome = process.completed()
-            losses = tuple(process.losses)
-            fault = fault_of(bench, seat.plan, outcome, warm_recompiles=process.recompiles_warm)
-            if fault is not None:
-                if fault.error:
-                    process.fail(fault.reason, fault.error)
-                return verdict, fault
-            if not process.recorded:
-                process.record(outcome)
-        if verdict.call is not Call.BETTER:
-            return verdict, None
+        outcome, losses, fault = self._shown(seat)
+        if fault is not None or verdict.call is not Call.BETTER:
+            return verdict, fault
         bench.say(f"{seat.plan.key}: faster; is it still right?")
         judged = judge_plan(
             bench,
@@ -263,6 +242,24 @@ class Climb:
         )
         verdict = replace(verdict, guard_note=judged.note, guard_report=judged.report)
         return (replace(verdict, guard=judged.note) if judged.passed is False else verdict), None
+
+    def _shown(self, seat: Seat) -> tuple[Outcome, Losses, Fault | None]:
+        """(what the process of a plan has shown, its losses, the fault in that); its trial is written."""
+        bench, process = self.bench, seat.process
+        if process is None or not process.alive:
+            # processes took turns: the last one of this plan has been written down
+            trial = next(t for t in reversed(bench.trials.values()) if t.plan == seat.plan)
+            return trial.outcome, trial.outcome.losses, fault_of(bench, seat.plan, trial.outcome)
+        baseline = self.baseline.process
+        if baseline is not None and len(baseline.losses) > len(bench.baseline_losses):
+            bench.baseline_losses = tuple(baseline.losses)
+        outcome = process.completed()
+        fault = fault_of(bench, seat.plan, outcome, warm_recompiles=process.recompiles_warm)
+        if fault is not None and fault.error:
+            process.fail(fault.reason, fault.error)
+        elif fault is None and not process.recorded:
+            process.record(outcome)
+        return outcome, tuple(process.losses), fault
 
     def _start_next(self, plan: Plan) -> None:
         """What comes next if ``plan`` is right, on its way while the guard looks at it: the next candidate,
