@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from flatout.agent.gradients import NOISELESS_DB, decibels
+from flatout.agent.gradients import NOISELESS_DB, Probe, decibels
 
 from .driven import PYTHON, Driven, late, program
 
@@ -20,6 +21,25 @@ def test_decibels() -> None:
     assert decibels(1.0, 0.0) == NOISELESS_DB
     assert decibels(0.0, 1.0) == -NOISELESS_DB
     assert decibels(1.0, math.nan) == decibels(math.inf, 1.0) == -NOISELESS_DB
+
+
+def test_of_threads_that_train_at_once_one_takes_the_gradients(tmp_path: Path) -> None:
+    """The second is through the door before the first has shut it."""
+    torch = pytest.importorskip("torch")
+    told: list[Any] = []
+    path = tmp_path / "reference.pt"
+    training = SimpleNamespace(
+        torch=torch,
+        spec=SimpleNamespace(reference_role="save", reference_path=str(path)),
+        block=SimpleNamespace(losses=[]),
+        guest=SimpleNamespace(emit=told.append),
+    )
+    one = training.probe = Probe(training)
+    taken = [("0.0.0", "weight", torch.ones(3))]
+    one._finish(taken, 1.0)
+    path.unlink()
+    one._finish(taken, 1.0)
+    assert len(told) == 1 and not path.exists() and training.probe is None
 
 
 def probe(folder: Path, command: list[str], **spec: Any) -> Driven:

@@ -15,6 +15,7 @@ Above ``LARGEST_BYTES`` of gradients a fixed sample of each parameter's elements
 from __future__ import annotations
 
 import math
+import threading
 
 from . import events, units
 
@@ -40,6 +41,8 @@ class Probe:
         self._models: list[tuple[str, str, Any]] | None = None
         self._inside: dict[str, tuple[str, Any]] = {}
         """Gradients taken by optimisers that run inside the backward and drop them at once."""
+        self._unused = threading.Lock()
+        """Of several threads that train at once, one takes it."""
 
     # --- moments
 
@@ -144,6 +147,8 @@ class Probe:
         return grad[places.to(grad.device)]
 
     def _finish(self, taken: list[tuple[str, str, Any]], scale: float) -> None:
+        if not self._unused.acquire(blocking=False):
+            return
         self.training.probe = None
         self._inside = {}
         self._models = None
