@@ -32,6 +32,8 @@ LEAST_OWN_DB = 20.0
 LEAST_WORST_DB = 3.0
 """No single parameter of a plan with fewer bits is asked for more by its class alone: 3 dB is a gradient
 whose error is 0.7 of its size."""
+EXACT_WORST_DB = 20.0
+"""No single parameter of an exact plan is asked for more where two unchanged runs differ too."""
 SCALE_FLOOR = {True: 0.005, False: 0.03}
 """Of a slope from 1, by whether the plan keeps the program's bits: smaller is not called a wrong scale."""
 SCALE_ERRORS = 5.0
@@ -314,7 +316,7 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
     bad = _infinite(look)
     if bad:
         return [f"{where}: the gradient of {_names(bad)} is not finite"]
-    gone = tuple(row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0)
+    gone = _vanished(judged, own)
     faults: list[str | Suspicion] = []
     if gone:
         text = _gone(where, gone)
@@ -323,11 +325,10 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
         faults.append(Suspicion(text=text, key=look.key, test="presence", parameters=gone))
         judged = [row for row in judged if row.name not in gone]
         overall = overall_db(judged)
-    underflow = _underflow(where, judged, own)
     scale = _scale_fault(look, judged, own, expected)
     if scale:
         faults.append(scale)
-    faults += underflow
+    faults += _underflow(where, judged, own)
     if overall is not None and overall < needed:
         worst = min(judged, key=lambda row: row.db)
         text = (
@@ -343,7 +344,7 @@ def _tests(  # noqa: PLR0917 - one look and all that it is held against
 
 def _underflow(where: str, judged: Sequence[Row], own: Look | None) -> list[str]:
     """Gradients that are nil and are not in truth: all of a parameter's, or some of its elements."""
-    gone = [row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0]
+    gone = _vanished(judged, own)
     if gone:
         return [_gone(where, gone)]
     nil = [
@@ -356,6 +357,11 @@ def _underflow(where: str, judged: Sequence[Row], own: Look | None) -> list[str]
         f"{where}: {most.nil:.0%} of the gradient of {most.name} is nil where the truth is not "
         f"({_own_nil(most, own):.0%} in the untouched program): it underflows"
     ]
+
+
+def _vanished(judged: Sequence[Row], own: Look | None) -> tuple[str, ...]:
+    """Parameters whose gradient is nil, and is not in truth and in the untouched program."""
+    return tuple(row.name for row in judged if row.rms == 0.0 and _own_rms(row, own) > 0.0)
 
 
 def _gone(where: str, names: Sequence[str]) -> str:
@@ -426,7 +432,7 @@ def _worst_fault(
 ) -> list[Suspicion]:
     absolute = expected.bar.worst_db if expected.bar.worst_db is not None else LEAST_WORST_DB
     if expected.bar.overall_db is None:
-        absolute = 20.0
+        absolute = EXACT_WORST_DB
     below = []
     for row in judged:
         noise = _expected_db(row, own, expected)
