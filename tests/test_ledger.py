@@ -192,6 +192,21 @@ def test_a_damaged_ledger_says_so(tmp_path):
         ledger.verdicts(search)
 
 
+def test_an_event_that_lacks_something_is_the_ledgers_fault(tmp_path):
+    """One flipped bit in a key is enough, and is no fault of flatout's own."""
+    with Ledger(tmp_path / "l.sqlite") as ledger:
+        search = begin(ledger)
+        ledger.add_event(search, "order", {"names": ["bf16"], "x": float("nan")}, at=0.0)
+        (event,) = ledger.events(search, "order")
+        assert event.data["names"] == ["bf16"] and event.data["x"] != event.data["x"]
+        assert event.data.get("nomes") is None
+        with pytest.raises(LedgerError, match=r"damaged.*'order' has no 'nomes'"):
+            event.data["nomes"]
+        ledger._db.execute("UPDATE event SET data = '[1]'")
+        with pytest.raises(LedgerError, match="cannot be read"):
+            ledger.events(search)
+
+
 def test_a_truncated_ledger_says_so(tmp_path):
     path = tmp_path / "l.sqlite"
     with Ledger(path) as ledger:

@@ -132,6 +132,21 @@ class Event:
     data: dict[str, Any]
 
 
+class _EventData(dict[str, Any]):
+    """What lacks, in a ledger that was damaged or edited, is the ledger's fault."""
+
+    def __init__(self, data: dict[str, Any], *, of: str, path: Path) -> None:
+        super().__init__(data)
+        self._of = of
+        self._path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise LedgerError(
+            f"{self._path} is damaged: its record of {self._of!r} has no {key!r}",
+            hint="Move it away and search again.",
+        )
+
+
 class Ledger:
     """An open ledger. Use as a context manager, or call ``close``."""
 
@@ -436,7 +451,14 @@ class Ledger:
             ).fetchall()
         with self._decoded("an event"):
             return [
-                Event(kind=row[0], time=row[1], at=row[2], data=from_plain(object, json.loads(row[3])))
+                Event(
+                    kind=row[0],
+                    time=row[1],
+                    at=row[2],
+                    data=_EventData(
+                        from_plain(dict[str, object], json.loads(row[3])), of=row[0], path=self.path
+                    ),
+                )
                 for row in rows
                 if kind is None or row[0] == kind
             ]
