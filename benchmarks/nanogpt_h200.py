@@ -102,12 +102,12 @@ def command(arguments: argparse.Namespace, *, tuned: bool) -> list[str]:
     ]
 
 
-def warm(session: Any, *, steps: int, slack: float = 0.03, most: int = 12) -> list[float]:
-    """Blocks of ``steps`` until the last two medians agree within ``slack``; medians in seconds."""
+def warm(session: Any, *, steps: int) -> list[float]:
+    """At most 12 blocks of ``steps``, until the last two medians agree within 3 %; medians in seconds."""
     medians: list[float] = []
-    while len(medians) < most:
+    while len(medians) < 12:
         medians.append(statistics.median(session.advance(steps).step_seconds))
-        if len(medians) > 2 and abs(medians[-1] / medians[-2] - 1) < slack:
+        if len(medians) > 2 and abs(medians[-1] / medians[-2] - 1) < 0.03:
             break
     return medians
 

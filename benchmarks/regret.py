@@ -51,6 +51,7 @@ from sessions import request, runner_for
 REGRET_BAR = 0.03
 TIME_BAR = 0.25
 PLAYED_AGAIN = 4
+WARM_LIMIT_SECONDS = 30.0
 LONGEST_SECONDS = 3600.0
 """Of a process: the untouched program's lives through all waves."""
 CONTEXT_BYTES = 3 << 29
@@ -419,7 +420,7 @@ def compare(data: dict[str, Any], report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def warm(session: Any, *, limit_seconds: float = 30.0) -> float:
+def warm(session: Any) -> float:
     """Steps until they show no trend; the median step in seconds."""
     from flatout.stats import median, steady
 
@@ -432,7 +433,7 @@ def warm(session: Any, *, limit_seconds: float = 30.0) -> float:
         size = max(1, len(times) // 4)
         slices += [median(times[at : at + size]) for at in range(0, len(times) - size + 1, size)]
         waited = time.monotonic() - began
-        if (waited >= 1.0 and steady(slices, last=8)) or waited >= limit_seconds:
+        if (waited >= 1.0 and steady(slices, last=8)) or waited >= WARM_LIMIT_SECONDS:
             return step
 
 

@@ -61,7 +61,6 @@ def search(
     out: Path,
     options: Sequence[str] = (),
     environment: dict[str, str] | None = None,
-    time_limit_seconds: float | None = None,
 ) -> Searched:
     """Run ``flatout train OPTIONS --out OUT -- COMMAND`` in ``cwd``, its output shown on stderr."""
     words = [sys.executable, "-c", START, "train", *options, "--out", str(out), "--", *command]
@@ -81,7 +80,7 @@ def search(
         for line in process.stdout:
             kept.append(line)
             print(f"  [{time.monotonic() - start:6.1f}s] {line}", end="", file=sys.stderr, flush=True)
-        exit_code = process.wait(timeout=time_limit_seconds)
+        exit_code = process.wait()
     finally:
         if process.poll() is None:
             process.kill()

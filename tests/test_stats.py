@@ -79,10 +79,10 @@ def test_mann_kendall_with_ties_and_many_values():
 
 
 def test_steady():
-    assert not stats.steady([1.0, 1.0])
-    assert not stats.steady([5.0, 4.0, 3.0, 2.0, 1.5])
-    assert stats.steady([5.0, 4.0, 1.0, 1.01, 0.99, 1.0, 1.02])
-    assert stats.steady([1.004, 1.003, 1.002, 1.001, 1.0]), "a trend that does not matter"
+    assert not stats.steady([1.0, 1.0], last=5)
+    assert not stats.steady([5.0, 4.0, 3.0, 2.0, 1.5], last=5)
+    assert stats.steady([5.0, 4.0, 1.0, 1.01, 0.99, 1.0, 1.02], last=5)
+    assert stats.steady([1.004, 1.003, 1.002, 1.001, 1.0], last=5), "a trend that does not matter"
 
 
 def test_autocorrelation_time_of_ar1():

@@ -79,18 +79,16 @@ def _kendall_tail(n: int, s: int) -> float:
     return extreme / math.factorial(n)
 
 
-def steady(values: Sequence[float], *, last: int = 5, tolerance: float = 0.02, p: float = 0.1) -> bool:
-    """Whether warm-up is over: the last ``last`` block medians show no trend, or none that matters.
-
-    A trend matters when the first of them is further than ``tolerance`` (relative) from the last.
-    """
+def steady(values: Sequence[float], *, last: int) -> bool:
+    """Whether warm-up is over: the last ``last`` block medians show no trend (p above 0.1), or none that
+    matters: the first of them is within 2 % of the last."""
     if len(values) < last:
         return False
     window = values[-last:]
     centre = median(window)
-    if centre <= 0 or abs(window[-1] - window[0]) <= tolerance * centre:
+    if centre <= 0 or abs(window[-1] - window[0]) <= 0.02 * centre:
         return True
-    return trend_p_value(window)[1] > p
+    return trend_p_value(window)[1] > 0.1
 
 
 def autocorrelation_time(values: Sequence[float]) -> float:

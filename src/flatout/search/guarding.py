@@ -33,6 +33,8 @@ FLOAT64_MEMORY = 2.6
 UPDATES = (1, 2)
 UPDATES_OF_SCALED = (5, 6)
 """Of programs with a gradient scaler, which skips the first steps until its scale fits."""
+REFERENCE_ROLES = ("baseline", "truth", "again")
+"""Their trials start together, and wait for each other."""
 LATE = "late.pt"
 RANDOM_STEPS = 3
 """Of the trials with randomness on: dropout is looked at in the last (agent/guarding/dropout.py)."""
@@ -225,7 +227,7 @@ def make_reference(bench: Bench) -> Reference:
     assert bench.discovery is not None
     began = bench.clock()
     _clear(bench)
-    trials = {f"guard:{role}": _trial_of(bench, role) for role in ("baseline", "truth", "again")}
+    trials = {f"guard:{role}": _trial_of(bench, role) for role in REFERENCE_ROLES}
     running = _start_together(bench, trials)
     unchecked: list[str] = []
     baseline, why = _told(bench, "guard:baseline", Plan(), trials["guard:baseline"], running)
@@ -400,8 +402,7 @@ def _note_crowded(bench: Bench, key: str, trial: GuardTrial, outcome: Outcome) -
     search that goes on must not ask who lives then."""
     starved = outcome.error == "OutOfMemory" or (outcome.error == "ProgramCrashed" and not outcome.steps)
     others = sum(process.alive for process in bench.live)
-    waited_for = trial.role in ("baseline", "truth", "again")  # by each other
-    if outcome.state is State.FAILED and starved and others and not waited_for:
+    if outcome.state is State.FAILED and starved and others and trial.role not in REFERENCE_ROLES:
         bench.note("crowded", {"key": key})
         bench.say(f"{key} died beside {others} others ({outcome.reason}): once more alone")
 

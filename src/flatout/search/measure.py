@@ -26,7 +26,7 @@ TURN_SECONDS = 0.4
 SHORT_TURN_SECONDS = 0.15
 
 
-def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIMIT_SECONDS) -> None:
+def warm_up(bench: Bench, process: Process) -> None:
     """Steps until eight slices show no trend that matters (Mann-Kendall), or the limit is reached.
 
     SessionEnded when the program fails or ends meanwhile.
@@ -54,7 +54,7 @@ def warm_up(bench: Bench, process: Process, *, limit_seconds: float = WARMUP_LIM
             waited = bench.clock() - began
             if (waited >= 0.5 or len(slices) >= 24) and steady(slices, last=8):
                 break
-            if waited >= limit_seconds:
+            if waited >= WARMUP_LIMIT_SECONDS:
                 process.settled = False
                 break
             bench.say(f"{process.plan.key}: warming up, {process.steps} steps")

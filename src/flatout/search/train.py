@@ -66,7 +66,6 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
     *,
     catalogue: Sequence[Technique] | None = None,
     clock: Callable[[], float] = time.monotonic,
-    unix_time: Callable[[], float] = time.time,
     watcher: Callable[[Host, str, int], Watcher] | None = None,
 ) -> Report:
     """Find and prove a plan for ``workload``; its report.
@@ -105,7 +104,7 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
         catalogue=catalogue,
         tell=tell,
         clock=clock,
-        unix_time=unix_time,
+        unix_time=time.time,
         watcher=watcher,
     )
     bench.note("folder", {"path": str(ledger.path.parent.resolve())})
@@ -115,7 +114,7 @@ def search(  # noqa: PLR0917 - the nouns of a search, in the order of the comman
         bench.note("script", {"path": str(script), "sha256": file_sha256(script)})
     if resumed:
         bench.note(
-            "resumed", {"trials": len(bench.trials), "verdicts": len(bench.verdicts), "at": unix_time()}
+            "resumed", {"trials": len(bench.trials), "verdicts": len(bench.verdicts), "at": time.time()}
         )
         bench.say(f"going on from {len(bench.trials)} trials of an unfinished search", milestone=True)
     try:
