@@ -328,18 +328,22 @@ def _start_together(bench: Bench, trials: Mapping[str, GuardTrial]) -> dict[str,
 def _make_room(bench: Bench, sizes: Sequence[Outcome]) -> int:
     """Close idle processes until the first of these fits, and more of them where that costs nothing; how
     many fit now. What is closed is started again when it is needed."""
-    if _fitting(bench, bench.live, sizes) < len(sizes):
+    count = _fitting(bench, bench.live, sizes)
+    if count < len(sizes):
         bench.ahead.keep_only()  # what has not had its turn yet goes first
-    while sizes and not _fitting(bench, bench.live, sizes):
+        count = _fitting(bench, bench.live, sizes)
+    while sizes and not count:
         idle = next((process for process in bench.live if process.alive), None)
         if idle is None:
             return 0
         idle.close()
-    count = _fitting(bench, bench.live, sizes)
+        count = _fitting(bench, bench.live, sizes)
+    if count == len(sizes) or bench.aligned or not bench.ahead.possible:
+        return count
+    # the idle untouched program is started again beside another process, at no cost, unless it has to take
+    # the same steps as the other side
     without = [process for process in bench.live if process.plan or not process.timed]
-    if not bench.aligned and bench.ahead.possible and _fitting(bench, without, sizes) > count:
-        # the idle untouched program is started again beside another process, at no cost, unless it has
-        # to take the same steps as the other side
+    if _fitting(bench, without, sizes) > count:
         for process in [one for one in bench.live if one not in without]:
             process.close()
         count = _fitting(bench, bench.live, sizes)
