@@ -13,8 +13,8 @@ worse, no difference that matters, or not worth more. ``held`` counts intervals 
 ``width`` is the interval's half width, as a log ratio, over that of an interval for one look at the very
 same turns and processes at the same level: Student's t for the turns, and for the processes the same
 mixture without the spending over looks. ``width_of_turns`` is the turns' part alone, over Student's t.
-Prints one JSON line; bars: held at least at the level (and in 95 % of the searches), width at most 1.6.
-Exit code 1 below them.
+Prints one JSON line; bars: held in 95 % of the searches, and at the level less three standard errors of so
+many searches; the median width at most 1.6. Exit code 1 below them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ with their own level and wandering.
 One JSON line an effect, direction and recording: ``found`` replays with the right verdict within
 ``--steps`` steps of each side, ``wrong`` with the opposite one, the median of paired steps and of pairs of
 processes that the found ones took, and the smallest effect that would have been seen at the median replay's
-end. The last line sums up; bar: found in at least 90 % of the replays. Exit code 1 below it.
+end. The last line sums up; bar: found in at least 90 % of the replays of every line, and in none the
+opposite. Exit code 1 below it.
 """
 
 from __future__ import annotations
