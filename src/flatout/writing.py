@@ -10,11 +10,16 @@ from flatout.errors import DiskFull, UsageError
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a file so that at any moment the old or the new one is there, never half of one."""
+    """Write a file so that at any moment the old or the new one is there, never half of one.
+
+    DiskFull or UsageError where that does not work.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_text(text, encoding="utf-8", errors="backslashreplace")
         beside.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
     finally:
         beside.unlink(missing_ok=True)
     return path
