@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -21,7 +22,8 @@ def write_whole(path: Path, text: str) -> Path:
     except OSError as error:
         raise cannot_write(path, error) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
     return path
 
 
