@@ -351,8 +351,10 @@ def _make_room(bench: Bench, sizes: Sequence[Outcome]) -> int:
 
 
 def _fitting(bench: Bench, live: Sequence[Process], sizes: Sequence[Outcome]) -> int:
-    """How many of the first fit into memory beside those that live."""
+    """How many of the first fit beside those that live; one alone where none runs beside its like."""
     held = [process.shown() for process in live if process.alive]
+    if not bench.resident:
+        return 0 if held else len(sizes[:1])
     return next(
         (count for count in range(len(sizes), 0, -1) if bench.fits(*held, *sizes[:count])),
         0,
