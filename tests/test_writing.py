@@ -36,5 +36,6 @@ def test_where_it_cannot_be_written(
     with pytest.raises(kind, match=r"report\.json"):
         write_whole(path, "new")
     assert path.read_text() == "old"
+    monkeypatch.undo()
     with pytest.raises(UsageError):
         write_whole(tmp_path / "report.json" / "below", "new")

@@ -213,6 +213,29 @@ def test_nothing_is_said_of_a_technique_that_was_left_out(tmp_path):
     assert "bf16" not in report.conclusion
 
 
+@pytest.mark.parametrize(
+    ("techniques", "said"),
+    [
+        (
+            {"a": MockTechnique(factor=0.5, fails="ProgramCrashed")},
+            "nothing that was tried can be used here",
+        ),
+        (
+            {"a": MockTechnique(factor=0.5, fails="ProgramCrashed"), "b": MockTechnique()},
+            "b does not make a step faster",
+        ),
+        (
+            {"a": MockTechnique(factor=0.5, refuses="no"), "b": MockTechnique(), "c": MockTechnique()},
+            "none of 2 techniques makes a step faster",
+        ),
+    ],
+)
+def test_no_speed_is_claimed_of_what_was_never_timed(tmp_path, techniques, said):
+    conclusion = play(tmp_path, MockProgram(techniques=techniques)).conclusion
+    assert conclusion.startswith(f"Nothing to change: {said}")
+    assert conclusion.rstrip(".").endswith("refused: a" if techniques["a"].refuses else "failed: a")
+
+
 def test_thrown_away_is_collected_over_all_trials(tmp_path):
     class Writing(MockSession):
         def stop(self):  # type: ignore[no-untyped-def]

@@ -16,6 +16,7 @@ from flatout.runners.mock import MockProgram, MockRunner, MockTechnique
 from flatout.search.allowance import Allowance
 from flatout.search.baseline import measure_again, measure_baseline
 from flatout.search.bench import Bench
+from flatout.search.climb import _no_gain
 from flatout.search.measure import Seat, steps_of_block, wanders
 from flatout.search.options import SearchOptions
 from flatout.search.prove import Aim, prove
@@ -148,6 +149,7 @@ def test_two_turns_are_kept_and_give_no_interval(tmp_path):
     assert verdict.call is Call.UNKNOWN
     assert verdict.ratio is verdict.low is verdict.high is verdict.smallest_effect is None
     assert verdict.reason == "too few turns for an interval"
+    assert _no_gain(verdict) == "cannot tell: too few turns for an interval"
     assert verdict.pairs == len(verdict.samples_a) == 2
 
 

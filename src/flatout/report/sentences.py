@@ -63,7 +63,9 @@ def _nothing(record: Record, state: str, techniques: tuple[TechniqueRow, ...], n
     tried = [
         row for row in techniques if row.standing in (Standing.NO_GAIN, Standing.REFUSED, Standing.FAILED)
     ]
+    measured = [row for row in tried if row.standing is Standing.NO_GAIN]
     refused = [row.name for row in tried if row.standing is Standing.REFUSED]
+    failed = [row.name for row in tried if row.standing is Standing.FAILED]
     already = [f"{row.name} ({row.reason})" for row in techniques if row.standing is Standing.ALREADY]
     untried = [
         row.name for row in techniques if row.standing is Standing.NOT_TRIED and "--only" not in row.reason
@@ -73,29 +75,32 @@ def _nothing(record: Record, state: str, techniques: tuple[TechniqueRow, ...], n
         names = ", ".join(row.name for row in tried)
         return f"nothing has been proved yet{f' (decided: {names})' if names else ''}."
     parts = []
-    unclear = [row for row in tried if row.reason.startswith("cannot tell")]
+    unclear = [row.name for row in measured if row.reason.startswith("cannot tell")]
+    clear = [row.name for row in measured if row.name not in unclear]
     noisy = noise is not None and noise.smallest_effect is not None and noise.smallest_effect > matters
     hidden = effect_text(noise.smallest_effect) if noise is not None and noise.smallest_effect else ""
-    if unclear and len(unclear) == len(tried):
-        names = ", ".join(row.name for row in unclear)
+    if unclear and not clear:
+        names = ", ".join(unclear)
         parts.append(f"Nothing proved: this machine is too noisy now to tell whether {names} would help")
         if hidden:
             parts.append(f"even two unchanged runs hide gains under about {hidden}")
-    elif tried:
-        what = (
-            f"{tried[0].name} does not make"
-            if len(tried) == 1
-            else f"none of {len(tried)} techniques makes"
-        )
+    elif clear:
+        what = f"{clear[0]} does not make" if len(clear) == 1 else f"none of {len(clear)} techniques makes"
         parts.append(f"Nothing to change: {what} a step faster by {matters:.0%} or more")
         if noisy:
             parts.append(f"this machine's noise hides gains under about {hidden}")
+        if unclear:
+            parts.append(f"cannot tell: {', '.join(unclear)}")
+    elif tried:
+        parts.append("Nothing to change: nothing that was tried can be used here")
     elif untried:
         parts.append("Nothing proved: the budget ended before a technique could be tried")
     else:
         parts.append("Nothing to change: no technique applies here that is not there already")
     if refused:
         parts.append(f"refused: {', '.join(refused)}")
+    if failed:
+        parts.append(f"failed: {', '.join(failed)}")
     if already:
         parts.append(f"already there: {', '.join(already)}")
     if tried and untried:

@@ -385,7 +385,7 @@ def expected_gain(bench: Bench, name: str, screened: Screened | None) -> float:
 
 def _no_gain(verdict: Verdict) -> str:
     if verdict.low is None:
-        return numbers(verdict)
+        return f"cannot tell: {numbers(verdict)}"
     told = f"{numbers(verdict)} over {verdict.plan_a.key}"
     smallest = (
         f"; {effect_text(verdict.smallest_effect)} would have been seen"
