@@ -192,8 +192,11 @@ def _judge(
     worst = min(judged, key=lambda row: row.db, default=None)
     apart = _floor_db(floor, judged)
     nothing = _says_nothing(look) if not judged else ""
+    lost = _infinite(own) if own is not None else []
     if nothing:
         unknown.append(f"{where}: {nothing}")
+    elif lost:
+        unknown.append(f"{where}: the untouched program's own gradient of {_names(lost)} is not finite")
     elif floor is not None and apart is not None and apart < needed:
         unknown.append(f"{where}: two unchanged runs agree with the truth to {apart:.0f} dB only")
     elif needed < LEAST_NEEDED_DB and not (look.lost or look.gained or look.shapes or _infinite(look)):
