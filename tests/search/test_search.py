@@ -279,6 +279,21 @@ def test_other_draws_are_no_fault_where_processes_take_turns(tmp_path):
     assert "randomness off" in row(report, "it").guard_note
 
 
+@pytest.mark.parametrize(("memory", "plan"), [(1.6, ("small", "large")), (2.6, ("small",))])
+def test_what_is_screened_and_fits_alone_is_not_out_of_memory(tmp_path, memory, plan):
+    program = MockProgram(
+        techniques={
+            "small": MockTechnique(factor=0.7),
+            "large": MockTechnique(factor=0.5, memory_factor=memory),
+        },
+        device_bytes=int(2.3 * (1 << 30)),
+    )
+    report = play(tmp_path, program, options=SearchOptions(budget_seconds=3600.0))
+    assert report.plan.names == plan
+    large = row(report, "large")
+    assert (large.screened is None) == (large.standing is Standing.FAILED) == ("large" not in plan)
+
+
 def test_what_turns_out_not_to_fit_side_by_side_takes_turns(tmp_path):
     # on a CPU the need is not known beforehand: the second process dies
     program = one(MockTechnique(factor=0.7), peak_bytes=40 << 30, device_bytes=60 << 30)

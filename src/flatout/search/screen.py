@@ -14,8 +14,10 @@ from flatout.ratios import times as times_text
 from flatout.search.bench import SLOW_STEP_SECONDS, Bench
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault
 from flatout.search.measure import Beaten, Seat
+from flatout.search.record import latest
 from flatout.search.standing import Standing
 from flatout.stats import relative_spread
+from flatout.trial import Block
 
 SCREEN_SECONDS = 1.5
 SCREEN_STEPS = 12
@@ -43,21 +45,14 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
         return _known(bench, choice, event.data), None
     seat = Seat(bench=bench, plan=plan, key=key, reserve_seconds=reserve_seconds)
     try:
-        process = seat.warm()
-        step = seat.step_seconds()
-        least = 4 if step > SLOW_STEP_SECONDS else SCREEN_STEPS
-        steps = max(least, min(2000, math.ceil(SCREEN_SECONDS / max(step, 1e-6)))) + 1
-        if bench.program_steps is not None:
-            steps = max(3, min(steps, bench.program_steps - process.steps))
-        block = seat.block(steps, key)
-        times = block.step_seconds
-        assert seat.process is not None
-        process = seat.process
-        outcome = replace(process.completed(), step_seconds=times)
+        block = _measured(bench, seat)
     except Beaten as beaten:
         return _done(
             bench, key, Screened(choice=choice, ratio=None, fault=fault_of_end(beaten.outcome))
         ), None
+    times, process = block.step_seconds, seat.process
+    assert process is not None
+    outcome = replace(process.completed(), step_seconds=times)
     bench.learn_start(choice.name, outcome)
     ratio = bench.baseline_step_seconds / bench.pace_of(block)
     fault = fault_of(bench, plan, outcome, warm_recompiles=process.recompiles_warm) or guard_fault(
@@ -77,8 +72,33 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
     return screened, seat
 
 
+def _measured(bench: Bench, seat: Seat) -> Block:
+    """Its steps; once more by itself where memory was short beside others. Beaten when it fails alone."""
+    try:
+        return _few_steps(bench, seat)
+    except Beaten as beaten:
+        others = [process for process in bench.live if process.alive]
+        if beaten.outcome.error != "OutOfMemory" or not others:
+            raise
+        bench.say(f"{seat.plan.key}: out of memory beside {len(others)} others: once more alone")
+        bench.ahead.keep_only()
+        for process in others:
+            process.close()
+        return _few_steps(bench, seat)
+
+
+def _few_steps(bench: Bench, seat: Seat) -> Block:
+    process = seat.warm()
+    step = seat.step_seconds()
+    least = 4 if step > SLOW_STEP_SECONDS else SCREEN_STEPS
+    steps = max(least, min(2000, math.ceil(SCREEN_SECONDS / max(step, 1e-6)))) + 1
+    if bench.program_steps is not None:
+        steps = max(3, min(steps, bench.program_steps - process.steps))
+    return seat.block(steps, seat.key)
+
+
 def _known(bench: Bench, choice: Choice, data: dict[str, object]) -> Screened:
-    trial = bench.trials.get(str(data["key"]))
+    trial = latest(bench.trials, str(data["key"]))
     if trial is not None:
         bench.learn_start(choice.name, trial.outcome)
     ratio = data["ratio"]
