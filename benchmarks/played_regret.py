@@ -9,7 +9,7 @@ start, two that exclude each other; and the noise that tests play. The search me
 then judged by what was played, without any noise.
 
 ``--gpu``: as on an H200: processes start in 10 s and compile in 45 s, a turn spreads by 0.1 %, processes
-differ by 0.1 %, and the guard takes 25 s a plan and 40 s for its reference.
+differ by 0.1 %, and the guard's trials are processes as all others.
 
 ``--trace`` plays nanoGPT as it was measured on an H200 (287 ms a step) and says what every comparison took
 and where the seconds of the search went.
@@ -28,18 +28,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from playing import nouns, play
 from searching import say
 
-GUARD_SECONDS = 25.0
-GUARD_REFERENCE_SECONDS = 40.0
 NAMES = ("tf32", "bf16", "sdpa", "compile", "fused_optimizer")
 BAR = 0.03
 
@@ -85,38 +80,6 @@ def as_on_an_h200(program: Any, *, compile_seconds: float = 45.0) -> Any:
     )
 
 
-@contextmanager
-def played_guard() -> Iterator[None]:
-    """The guard passes every plan and takes the time that it took on an H200."""
-    from flatout.search import climb, final, judge, prune
-    from flatout.trial import GuardReport
-
-    def cost(bench: Any, plan: Any, *, with_reference: bool = True) -> float:
-        if not plan or plan.key in bench.runner.guarded:
-            return 0.0
-        reference = with_reference and not bench.runner.guarded
-        return GUARD_SECONDS + (GUARD_REFERENCE_SECONDS if reference else 0.0)
-
-    def guard(
-        bench: Any, plan: Any, *, reserve_seconds: float = 0.0, beside: Callable[[], None] = lambda: None
-    ) -> Any:
-        seconds = cost(bench, plan)
-        if seconds > bench.left() - reserve_seconds:
-            return GuardReport(passed=None, unchecked=("no time for the guard's own trials",))
-        bench.runner.pass_time(max(0.0, seconds - GUARD_SECONDS))
-        beside()
-        bench.runner.pass_time(min(seconds, GUARD_SECONDS))
-        bench.runner.guarded[plan.key] = seconds
-        return GuardReport(passed=True)
-
-    with ExitStack() as stack:
-        for module in (judge, final, prune):
-            stack.enter_context(patch.object(module, "guard_plan", guard))
-        for module in (climb, prune):
-            stack.enter_context(patch.object(module, "guard_seconds", cost))
-        yield
-
-
 def drawn(number: int) -> Any:
     """The program of that number."""
     from flatout.runners.mock import MockProgram, MockTechnique
@@ -155,16 +118,26 @@ def best_of(program: Any) -> tuple[str, ...]:
     return min(combinations, key=lambda names: factor(program, names))
 
 
+def guarded_runner() -> Any:
+    """A played runner whose guard trials are processes, too, and pass every plan."""
+    tests = str(Path(__file__).resolve().parents[1] / "tests")
+    if tests not in sys.path:
+        sys.path.insert(0, tests)
+    from search.test_guarding import GuardedRunner
+
+    return GuardedRunner
+
+
 def search_in(folder: Path, program: Any, seed: int, budget_seconds: float) -> Any:
     """The report of a search over a program. The ledger is left in ``folder``."""
     from flatout.host import Gpu
     from flatout.runners.mock import MockRunner
     from flatout.search.options import SearchOptions
 
-    runner = MockRunner(program, seed=seed)
-    runner.guarded = {}  # type: ignore[attr-defined]
+    runner: Any = MockRunner(program, seed=seed)
     _, host, _ = nouns(folder)
     if program.discovery.device == "cuda":
+        runner = guarded_runner()(program, seed=seed)
         gpu = Gpu(name="NVIDIA H200", uuid="GPU-0", memory_bytes=140 << 30, compute_capability=(9, 0))
         host = replace(host, cpu_count=16, memory_bytes=1 << 38, gpus=(gpu,))
     return play(folder, runner, SearchOptions(budget_seconds=budget_seconds), host=host)
@@ -173,7 +146,7 @@ def search_in(folder: Path, program: Any, seed: int, budget_seconds: float) -> A
 def regret_of(number: int, budget_seconds: float, *, gpu: bool = False) -> dict[str, Any]:
     program = as_on_an_h200(drawn(number)) if gpu else drawn(number)
     best = best_of(program)
-    with tempfile.TemporaryDirectory() as folder, played_guard() if gpu else nullcontext():
+    with tempfile.TemporaryDirectory() as folder:
         report = search_in(Path(folder), program, number, budget_seconds)
     names = report.plan.names
     return {
@@ -191,7 +164,7 @@ def trace(budget_seconds: float, seed: int) -> None:
     from flatout.ledger import Ledger
 
     program = nanogpt()
-    with tempfile.TemporaryDirectory() as name, played_guard():
+    with tempfile.TemporaryDirectory() as name:
         report = search_in(Path(name), program, seed, budget_seconds)
         with Ledger(Path(name) / "ledger.sqlite", writable=False) as ledger:
             blocks = ledger.blocks(1)

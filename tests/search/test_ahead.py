@@ -124,12 +124,28 @@ def test_the_next_candidate_starts_beside_the_guard(tmp_path: Path) -> None:
     runner, soon = guarded({}, GPU_HOST, tmp_path / "a")
     _, slow = guarded({}, FEW_CORES, tmp_path / "b")
     keys = [request.key for request in runner.requests]
-    assert keys.index("climb:bf16+sdpa") == keys.index("guard:bf16") - 1
+    beside = keys[keys.index("guard:again") + 1 : keys.index("guard:bf16")]
+    both = [
+        f"{what}:bf16+{names}" for names in ("sdpa", "sdpa+fused_optimizer") for what in ("climb", "guard")
+    ]
+    assert beside == both  # what takes no longer to start than the first, each with its guard's trial
     assert soon.plan.names == slow.plan.names
     assert soon.guard is not None and soon.guard.passed
     assert soon.elapsed_seconds < slow.elapsed_seconds - 30.0
     timed = [key for key in runner.beside_a_start if not key.startswith("guard")]
     assert not timed
+
+
+def test_the_guards_trial_of_a_plan_that_is_no_faster_leaves_no_trace(tmp_path: Path) -> None:
+    techniques = {**PLANTED, "sdpa": replace(PLANTED["sdpa"], factor=1.0)}
+    runner, report = guarded({"techniques": techniques}, GPU_HOST, tmp_path)
+    keys = [request.key for request in runner.requests]
+    assert any(key.startswith("guard:") and "sdpa" in key for key in keys)
+    assert "sdpa" not in report.plan.names
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        told = ledger.trials(1)
+    assert not any(key.startswith("guard:") and "sdpa" in key for key in told)
+    assert not runner.live
 
 
 def test_the_idle_untouched_program_makes_room_for_the_guards_reference(tmp_path: Path) -> None:
@@ -139,8 +155,8 @@ def test_the_idle_untouched_program_makes_room_for_the_guards_reference(tmp_path
     assert report.guard is not None and report.guard.passed
     assert keys.index("guard:again") == keys.index("guard:baseline") + 2
     # it was started once more for the last proof, beside the guard of the last technique
-    last = [key for key in keys if key.startswith("guard:bf16+sdpa+compile+")]
-    assert keys.index("baseline~2") == keys.index(last[0]) - 1
+    shares = [place for place, key in enumerate(keys) if key.startswith("share:")]
+    assert keys.index("climb:bf16+sdpa+compile+fused_optimizer") < keys.index("baseline~2") < min(shares)
 
 
 def test_one_that_found_no_memory_beside_others_starts_once_more(tmp_path: Path) -> None:

@@ -69,8 +69,9 @@ class GuardedRunner(MockRunner):
         plant: Callable[[Request, Events], Events] = lambda _, events: events,
         no_truth: tuple[str, ...] = (),
         dies: Callable[[Request], bool] = lambda _: False,
+        seed: int = 0,
     ) -> None:
-        super().__init__(program)
+        super().__init__(program, seed=seed)
         self.plant = plant
         self.no_truth = no_truth
         self.dies = dies
@@ -407,7 +408,7 @@ class Room:
         self.ended: list[str] = []
         self.live = [self._process(name) for name in names]
         self._waiting = self.live[len(names) - ahead :]
-        self.ahead = SimpleNamespace(keep_only=self._keep_only, possible=True)
+        self.ahead = SimpleNamespace(keep_only=self._keep_only, has=lambda _key: False, possible=True)
         self.aligned = False
         self.resident = True
         self.baseline = Outcome(state=State.COMPLETED)

@@ -2,8 +2,9 @@
 
 Ten seconds to over a minute pass until a program's first step (imports, data, compilation), most of it on
 one core. Where cores and memory allow, what will be needed next starts together, and beside the guard's own
-trials, which nobody times. Each holds after its first step until ``Bench.start`` hands it out. Nothing is
-timed while one is still on its way: ``Process.advance`` asks ``arrive`` first.
+trials, which nobody times: a candidate, its guard's trial, and those of the candidate that comes on top of
+it. Each holds after its first step until ``Bench.start`` hands it out. Nothing is timed while one is still
+on its way: ``Process.advance`` asks ``arrive`` first.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flatout.plan import Plan
-from flatout.runners import SessionEnded
+from flatout.runners import GuardTrial, SessionEnded
 
 if TYPE_CHECKING:
     from flatout.search.bench import Bench, Process
@@ -35,13 +36,28 @@ class Ahead:
     def has(self, key: str) -> bool:
         return key in self._waiting
 
-    def start(self, key: str, plan: Plan, *, reserve_seconds: float = 0.0) -> bool:
+    def start(
+        self,
+        key: str,
+        plan: Plan,
+        *,
+        reserve_seconds: float = 0.0,
+        guard: GuardTrial | None = None,
+        randomness_off: bool = False,
+    ) -> bool:
         """Start it, if the machine has room for one more. False where it has not."""
         if self.has(key):
             return True
         if self.room() < 1:
             return False
-        process = self._bench.start(key, plan, reserve_seconds=reserve_seconds)
+        process = self._bench.start(
+            key,
+            plan,
+            reserve_seconds=reserve_seconds,
+            guard=guard,
+            randomness_off=randomness_off,
+            reference_role=None if guard else "compare",
+        )
         self._waiting[key] = process
         self._arriving.append(process)
         return True
@@ -55,7 +71,7 @@ class Ahead:
             if not self.start(key, plan, reserve_seconds=reserve_seconds):
                 return
 
-    def take(self, key: str, plan: Plan) -> Process | None:
+    def take(self, key: str, plan: Plan, guard: GuardTrial | None = None) -> Process | None:
         """The process that was started for this key, or None. One that failed on its way is handed out too:
         its first ``advance`` says so. Not where memory was short: then each starts in its turn from now
         on."""
@@ -65,7 +81,7 @@ class Ahead:
         if process.failed == "OutOfMemory":
             self._crowded = True
             self.keep_only()
-        elif process.plan == plan and (process.alive or process.failed):
+        elif process.plan == plan and process.guard == guard and (process.alive or process.failed):
             return process
         self._end(process)
         return None
@@ -82,6 +98,11 @@ class Ahead:
         """End all others; nothing of them is written down."""
         for key in set(self._waiting) - set(keys):
             self._end(self._waiting.pop(key))
+
+    def keep_extending(self, plan: Plan) -> None:
+        """End all whose plan has not all techniques of this one."""
+        names = set(plan.names)
+        self.keep_only(*(key for key, process in self._waiting.items() if names <= set(process.plan.names)))
 
     def _end(self, process: Process) -> None:
         self._arriving = [one for one in self._arriving if one is not process]

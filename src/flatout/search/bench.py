@@ -74,6 +74,7 @@ class Process:
         """False when its warm-up never came to rest."""
         self.recompiles_warm = 0
         """Recompiles counted when its warm-up was over."""
+        self.guard = request.guard
         self.timed = request.guard is None
         """Its steps are looked at for their time."""
         self.alive = True
@@ -449,8 +450,9 @@ class Bench:
     ) -> Process:
         """A new process; it has taken no step yet. ``reserve_seconds`` of the budget stay untouched: the
         first step ends when the rest is used up (a compile that takes for ever)."""
-        if guard is None and reference_role == "compare" and not randomness_off and seed is None:
-            process = self.ahead.take(key, plan)
+        usual = reference_role == "compare" and not randomness_off and seed is None
+        if guard is not None or usual:
+            process = self.ahead.take(key, plan, guard)
             if process is not None:
                 return process
         names = (nth(key, number) for number in itertools.count(1))

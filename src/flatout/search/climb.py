@@ -16,7 +16,7 @@ from flatout.plan import Choice, Plan
 from flatout.ratios import times
 from flatout.search.allowance import Allowance
 from flatout.search.bench import ASSUMED_START_SECONDS, SLOW_STEP_SECONDS, Bench
-from flatout.search.guarding import guard_seconds
+from flatout.search.guarding import guard_seconds, start_ahead
 from flatout.search.judge import Fault, fault_of, fault_of_end, guard_fault, judge_plan
 from flatout.search.measure import Beaten, Seat, steps_of_block
 from flatout.search.prove import Aim, effect_text, numbers, prove
@@ -141,7 +141,7 @@ class Climb:
         """Prove ``choice`` on top of the best plan so far, and take it if it holds."""
         bench = self.bench
         plan = bench.with_choice(self.best.plan, choice)
-        bench.ahead.keep_only(f"climb:{plan.key}")
+        bench.ahead.keep_extending(plan)
         key = bench.verdict_key(f"climb:{plan.key}")
         verdict = bench.verdicts.get(key)
         if verdict is None:
@@ -186,6 +186,8 @@ class Climb:
         self._make_room(seat)
         try:
             if bench.resident:
+                if not seat.alive:
+                    self._start_run(seat.plan)
                 fault = self._fault_before(seat)
                 if fault is not None:
                     return None, fault
@@ -264,13 +266,28 @@ class Climb:
     def _start_next(self, plan: Plan) -> None:
         """What comes next if ``plan`` is right, on its way while the guard looks at it: the next candidate,
         or the untouched program for the last proof."""
-        ahead = self.bench.ahead
-        plans = [self.bench.with_choice(plan, choice) for choice in self.waiting]
-        further = next((one for one in plans if set(plan.names) < set(one.names)), None)
+        further = self._next_on(plan)
         if further is not None:
-            ahead.start(f"climb:{further.key}", further, reserve_seconds=self.final_seconds())
+            self._start_run(further)
         elif not self.baseline.alive:
-            ahead.start(self.baseline.key, self.baseline.plan)
+            self.bench.ahead.start(self.baseline.key, self.baseline.plan)
+
+    def _start_run(self, plan: Plan) -> None:
+        """A candidate with its guard's trial, and what comes on top if it is taken: of that only what has
+        started by then, so that nobody waits for it in vain."""
+        bench, reserve = self.bench, self.final_seconds()
+        one: Plan | None = plan
+        while one is not None and bench.start_seconds(one) <= bench.start_seconds(plan):
+            if not bench.ahead.start(f"climb:{one.key}", one, reserve_seconds=reserve):
+                return
+            if not start_ahead(bench, one, reserve_seconds=reserve):
+                return
+            one = self._next_on(one)
+
+    def _next_on(self, plan: Plan) -> Plan | None:
+        """The first candidate still waiting on top of ``plan``, if it takes nothing's place."""
+        plans = (self.bench.with_choice(plan, choice) for choice in self.waiting)
+        return next((one for one in plans if set(plan.names) < set(one.names)), None)
 
     def _judge(self, choice: Choice, verdict: Verdict, seat: Seat) -> Decision:
         bench = self.bench

@@ -68,11 +68,25 @@ def guard_seconds(bench: Bench, plan: Plan, *, with_reference: bool = True) -> f
     random = bench.discovery is not None and bench.discovery.random
     walk = steps * bench.baseline_step_seconds
     plain = bench.start_seconds(Plan())
-    seconds = bench.start_seconds(plan) + walk + (bench.start_seconds(plan) if random else 0.0)
+    start = 0.0 if bench.ahead.has(f"guard:{plan.key}") else bench.start_seconds(plan)
+    seconds = start + walk + (bench.start_seconds(plan) if random else 0.0)
     if with_reference and _trial(bench, "guard:baseline") is None:
         # their starts overlap where memory holds them side by side
         seconds += plain * (1 if bench.resident else 3) + 3 * walk + (plain if random else 0.0)
     return seconds
+
+
+def start_ahead(bench: Bench, plan: Plan, *, reserve_seconds: float = 0.0) -> bool:
+    """The plan's own trial, where it will be needed if the plan is faster. False where there is no room."""
+    reference = bench.guard_reference
+    if reference is None or not reference.baseline or not bench.runner.guards:
+        return True
+    key = f"guard:{plan.key}"
+    if known_report(bench, plan) is not None or _trial(bench, key) is not None:
+        return True
+    trial = _trial_of(bench, "plan", truth=bool(reference.precision))
+    off = _without_randomness(bench, trial)
+    return bench.ahead.start(key, plan, reserve_seconds=reserve_seconds, guard=trial, randomness_off=off)
 
 
 def known_report(bench: Bench, plan: Plan) -> GuardReport | None:
@@ -375,10 +389,14 @@ def _size(bench: Bench, trial: GuardTrial) -> Outcome:
 
 
 def _start(bench: Bench, key: str, plan: Plan, trial: GuardTrial) -> Process:
-    # a program that draws no random numbers compiles to the graphs that are in the cache already
-    draws = bench.discovery is None or bench.discovery.random
-    off = draws and trial.role != "random"
+    off = _without_randomness(bench, trial)
     return bench.start(key, plan, reference_role=None, randomness_off=off, guard=trial)
+
+
+def _without_randomness(bench: Bench, trial: GuardTrial) -> bool:
+    """A program that draws no random numbers compiles to the graphs that are in the cache already."""
+    draws = bench.discovery is None or bench.discovery.random
+    return draws and trial.role != "random"
 
 
 def _told(
@@ -393,7 +411,8 @@ def _told(
     if known is None:
         process = (running or {}).get(key)
         if process is None:
-            _make_room(bench, [_size(bench, trial)])
+            if not bench.ahead.has(key):
+                _make_room(bench, [_size(bench, trial)])
             process = _start(bench, key, plan, trial)
         known = _walk(process, trial)
         _note_crowded(bench, key, trial, known)
