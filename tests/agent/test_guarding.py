@@ -122,8 +122,9 @@ def errs_as_the_plan(guarded: Guarded, precision: str) -> None:
         [PYTHON, str(KINDS / "closures.py")],
         [PYTHON, str(KINDS / "in_backward.py")],
         [PYTHON, str(KINDS / "vmapped.py")],
+        [PYTHON, str(KINDS / "twins.py")],
     ],
-    ids=["no_optimizer", "gan", "lbfgs", "in_backward", "vmap"],
+    ids=["no_optimizer", "gan", "lbfgs", "in_backward", "vmap", "twins"],
 )
 def test_programs_of_other_kinds(command: list[str], tmp_path: Path) -> None:
     guarded = Guarded(tmp_path, command)
@@ -133,7 +134,7 @@ def test_programs_of_other_kinds(command: list[str], tmp_path: Path) -> None:
     assert report.passed is True, text_of(report)
     if "closures" in command[-1]:  # it has converged by then
         assert [point.passed for point in report.points] == [True, True, None, None]
-    if "gan" not in command[-1] and "vmapped" not in command[-1]:
+    if not any(name in command[-1] for name in ("gan", "vmapped", "twins")):
         assert any("updates could not be checked" in one for one in report.unchecked)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from flatout.agent import units
+from flatout.agent.guarding import weights
 
 from .driven import PYTHON, Driven, program
 
@@ -138,3 +143,24 @@ def test_a_failure_of_the_agent_itself_is_loud(tmp_path: Path) -> None:
         assert driven.wait() == 20
     assert "flatout: its agent failed at import of torch" in driven.err
     assert list(driven.trial_dir.glob("error-*.json"))
+
+
+def test_twins_stand_in_the_same_order_in_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever order they have in memory: by their optimisers, else by their values."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    critics = [torch.nn.Sequential(torch.nn.Linear(3, 4)) for _ in range(3)]
+    targets = [copy.deepcopy(one).requires_grad_(False) for one in critics]
+    with torch.no_grad():
+        for number, target in enumerate(targets):
+            target[0].bias.fill_(float(number))
+    made = [torch.optim.SGD(one.parameters(), lr=0.1) for one in critics]
+    odd = [torch.nn.Linear(3, 4), torch.nn.Linear(2, 2), torch.nn.LazyLinear(2), torch.nn.LazyLinear(2)]
+    wanted: list[list[Any]] = []
+    for alive in itertools.permutations([*critics, *targets[:2]], 5):
+        monkeypatch.setattr(units, "modules_alive", lambda _, alive=alive: [*alive, *odd])
+        found = weights.entries(torch, made)
+        assert len({one.name for one in found}) == len({one.key for one in found}) == len(found)
+        rows = [(one.key, one.name, id(one.tensor)) for one in found if "Lazy" not in one.key]
+        wanted.append(rows)
+        assert rows == wanted[0]

@@ -151,3 +151,18 @@ def test_an_underflow_is_seen_however_few_bits_a_plan_keeps() -> None:
     for late in (noisy(1.0, nil=0.4), row(db=0.0, rms=0.0)):
         assert "it underflows" in judge([late], BF16, own_db=56.0).faults[0]
         assert judge([late], BF16, own_db=10.0).faults == []
+
+
+def test_a_program_that_runs_off_by_itself_is_no_fault_of_a_plans() -> None:
+    """Its own gradient is not finite where a more exact one still is."""
+    gone = row(db=-300.0, finite=False, slope=None)
+    found = judge_looks(
+        looks([gradients("plan", [gone])], "plan"),
+        looks([gradients("baseline", [gone])], "baseline"),
+        {},
+        BF16,
+        {},
+    )
+    assert found.faults == []
+    assert "the untouched program's own gradient of layer.weight is not finite" in found.unknown[0]
+    assert found.points[0].passed is None

@@ -111,7 +111,7 @@ class Probe:
             roots = [units.unwrap(module) for module in alive if id(module) not in inner]
             seen: dict[str, int] = {}
             self._models = []
-            for root in sorted(roots, key=units.class_key):
+            for root in units.in_order(self.torch, roots, self.training.made):
                 mark = units.fingerprint(root)
                 seen[mark] = seen.get(mark, -1) + 1
                 self._models += [

@@ -10,9 +10,11 @@ key of ``state_dict``. A unit whose ``.forward()`` the program calls itself is r
 
 from __future__ import annotations
 
+import collections
 import functools
 import gc
 import hashlib
+import math
 import sys
 import types
 import weakref
@@ -76,6 +78,45 @@ def modules_alive(torch: Any) -> list[Any]:
         if issubclass(type(thing), base) and "_parameters" in getattr(thing, "__dict__", ()):
             found.append(thing)
     return found
+
+
+def in_order(torch: Any, modules: list[Any], optimizers: list[Any]) -> list[Any]:
+    """The same order in every process of the same program, of twins too, such as an agent's two critics.
+
+    Twins are told apart by where their parameters stand in the optimisers, and those that none holds, such
+    as target networks, by their values.
+    """
+    places: dict[int, int] = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                places.setdefault(id(parameter), len(places))
+    marks = {id(module): (class_key(module), fingerprint(module)) for module in modules}
+    alike = collections.Counter(marks.values())
+
+    def key(module: Any) -> tuple[Any, ...]:
+        mark = marks[id(module)]
+        if alike[mark] == 1:
+            return (*mark, 0, 0.0)
+        own = list(module.parameters())
+        held = [places[id(one)] for one in own if id(one) in places]
+        return (*mark, min(held), 0.0) if held else (*mark, len(places), _value(torch, own))
+
+    return sorted(modules, key=key)
+
+
+def _value(torch: Any, tensors: list[Any]) -> float:
+    """A number that tells other values apart, the same in every process. Asks no other rank."""
+    total = 0.0
+    with torch.no_grad():
+        for tensor in tensors:
+            try:
+                values = tensor.to_local() if hasattr(tensor, "to_local") else tensor.detach()
+                values = torch.view_as_real(values) if values.is_complex() else values
+                total += float(values.double().sum())
+            except (RuntimeError, ValueError, NotImplementedError):
+                continue  # on the meta device, or of a lazy module: it has no values yet
+    return 0.0 if math.isnan(total) else total
 
 
 class Unit:

@@ -635,7 +635,7 @@ class Guarding:
         torch = self.torch
         found = {
             one.key: (one.name, rows.sample(rows.flat(one.tensor), None))
-            for one in weights.entries(torch, [])
+            for one in weights.entries(torch, self.training.made)
             if not one.is_parameter
             and weights.usable(one.tensor)
             and one.tensor.numel() <= rows.MOST_ELEMENTS

@@ -190,7 +190,7 @@ def of_model(torch: Any, optimizers: list[Any]) -> dict[str, Any]:
     ties: list[list[str]] = []
     dtypes: dict[str, str] = {}
     convolutions = False
-    for root in weights.roots(torch):
+    for root in weights.roots(torch, optimizers):
         by_tensor: dict[int, list[str]] = {}
         for name, parameter in root.named_parameters(remove_duplicate=False):
             place = parameter.data_ptr() if weights.usable(parameter) else id(parameter)

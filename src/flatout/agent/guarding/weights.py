@@ -6,6 +6,7 @@ the same weights. Addresses stay: a CUDA graph or an optimiser that holds on to 
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
@@ -13,6 +14,7 @@ from .. import events, units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, Callable
 
 PATIENCE_SECONDS = 300.0
@@ -31,8 +33,9 @@ class Entry:
         self.is_parameter = is_parameter
 
 
-def roots(torch: Any) -> list[Any]:
-    """The program's modules that are no other's part, the compiler's own graph modules left out."""
+def roots(torch: Any, optimizers: list[Any]) -> list[Any]:
+    """The program's modules that are no other's part, in the same order in every process; without the
+    compiler's own graph modules."""
     alive = [one for one in units.modules_alive(torch) if not type(one).__module__.startswith("torch.fx")]
     inner = {id(child) for module in alive for child in module._modules.values() if child is not None}
     found: list[Any] = []
@@ -41,7 +44,7 @@ def roots(torch: Any) -> list[Any]:
             own = units.unwrap(module)
             if not any(own is other for other in found):
                 found.append(own)
-    return sorted(found, key=units.class_key)
+    return units.in_order(torch, found, optimizers)
 
 
 def entries(torch: Any, optimizers: list[Any]) -> list[Entry]:
@@ -49,7 +52,8 @@ def entries(torch: Any, optimizers: list[Any]) -> list[Entry]:
     seen: set[int] = set()
     counts: dict[str, int] = {}
     found: list[Entry] = []
-    for root in roots(torch):
+    taken: set[str] = set()
+    for root in roots(torch, optimizers):
         mark = units.fingerprint(root)
         counts[mark] = counts.get(mark, -1) + 1
         prefix = f"{mark}.{counts[mark]}."
@@ -58,7 +62,9 @@ def entries(torch: Any, optimizers: list[Any]) -> list[Entry]:
         for name, tensor, is_parameter in rows:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
-                found.append(Entry(prefix + name, name, tensor, is_parameter=is_parameter))
+                shown = next(one for one in _names(name, root) if one not in taken)
+                taken.add(shown)
+                found.append(Entry(prefix + name, shown, tensor, is_parameter=is_parameter))
     for place, optimizer in enumerate(optimizers):
         for group_index, group in enumerate(optimizer.param_groups):
             for index, tensor in enumerate(group["params"]):
@@ -67,6 +73,13 @@ def entries(torch: Any, optimizers: list[Any]) -> list[Entry]:
                     key = f"optimizer {place}.{group_index}.{index}"
                     found.append(Entry(key, key, tensor, is_parameter=True))
     return found
+
+
+def _names(name: str, root: Any) -> Iterator[str]:
+    """What a tensor may be called where another model has one of its name."""
+    yield name
+    for number in itertools.count(2):
+        yield f"{name} of {type(root).__name__} {number}"
 
 
 def local(tensor: Any) -> Any:
