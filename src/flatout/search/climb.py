@@ -273,16 +273,18 @@ class Climb:
             self.bench.ahead.start(self.baseline.key, self.baseline.plan)
 
     def _start_run(self, plan: Plan) -> None:
-        """A candidate with its guard's trial, and what comes on top if it is taken: of that only what has
-        started by then, so that nobody waits for it in vain."""
+        """A candidate, what comes on top if it is taken, and the guard's trials of both. On top is only what
+        has started by then, so that nobody waits for it in vain."""
         bench, reserve = self.bench, self.final_seconds()
-        one: Plan | None = plan
-        while one is not None and bench.start_seconds(one) <= bench.start_seconds(plan):
+        plans = [plan]
+        further = self._next_on(plan)
+        if further is not None and bench.start_seconds(further) <= bench.start_seconds(plan):
+            plans.append(further)
+        for one in plans:
             if not bench.ahead.start(f"climb:{one.key}", one, reserve_seconds=reserve):
                 return
             if not start_ahead(bench, one, reserve_seconds=reserve):
                 return
-            one = self._next_on(one)
 
     def _next_on(self, plan: Plan) -> Plan | None:
         """The first candidate still waiting on top of ``plan``, if it takes nothing's place."""
