@@ -166,3 +166,11 @@ def test_a_program_that_runs_off_by_itself_is_no_fault_of_a_plans() -> None:
     assert found.faults == []
     assert "the untouched program's own gradient of layer.weight is not finite" in found.unknown[0]
     assert found.points[0].passed is None
+
+
+def test_an_error_as_large_as_the_gradient_shows_nothing_right() -> None:
+    """As where no seed reaches the data: the truth was given another batch."""
+    found = judge([noisy(-3.0, slope=0.9)], ROUNDING, own_db=-2.0)
+    assert found.faults == [] and found.points[0].passed is None
+    assert "further from the truth than they are large (-2 dB)" in found.unknown[0]
+    assert judge([noisy(2.0)], ROUNDING, own_db=3.0).points[0].passed is True

@@ -219,6 +219,11 @@ def _judge(
                 f"equal ones (overall {overall:.0f} dB)"
             )
         faults += _tests(where, look, judged, own, expected, overall, needed, loss_scale)
+        if not faults and own_overall is not None and own_overall < 0.0:
+            unknown.append(
+                f"{where}: gradients cannot be judged: the untouched program's own are further from the "
+                f"truth than they are large ({own_overall:.0f} dB)"
+            )
     point = GuardPoint(
         point=look.point,
         step=look.step,
