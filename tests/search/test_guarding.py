@@ -16,6 +16,7 @@ from flatout.plan import Plan
 from flatout.runners import GuardTrial, Request, SessionEnded
 from flatout.runners.mock import DISCOVERY, MockProgram, MockRunner, MockSession, MockTechnique
 from flatout.search import final, guarding, judge
+from flatout.search.bench import Bench
 from flatout.search.options import SearchOptions
 from flatout.search.standing import Standing
 from flatout.technique import Effect
@@ -431,6 +432,10 @@ class Room:
         process.close = close
         process.name = name
         return process
+
+    def clear(self) -> None:
+        bench: Any = self
+        Bench.clear(bench)
 
     def _keep_only(self) -> None:
         for process in self._waiting:

@@ -294,6 +294,34 @@ def test_what_is_screened_and_fits_alone_is_not_out_of_memory(tmp_path, memory, 
     assert (large.screened is None) == (large.standing is Standing.FAILED) == ("large" not in plan)
 
 
+def test_nothing_else_lives_while_processes_alternate(tmp_path):
+    """The untouched program, idle since a better plan was found, takes memory too."""
+    program = MockProgram(
+        techniques={
+            "small": MockTechnique(factor=0.5),
+            "large": MockTechnique(factor=0.7, memory_factor=1.6),
+        },
+        device_bytes=int(2.5 * (1 << 30)),
+    )
+    report = play(tmp_path, program, options=SearchOptions(budget_seconds=3600.0))
+    assert report.plan.names == ("small", "large")
+
+
+def test_what_does_not_fit_alone_leaves_the_others_side_by_side(tmp_path, monkeypatch):
+    monkeypatch.setattr("flatout.search.train._to_screen", lambda bench, climb, choices: set())
+    program = MockProgram(
+        techniques={
+            "huge": MockTechnique(factor=0.5, memory_factor=2.6, expected=2.0),
+            "small": MockTechnique(factor=0.7),
+        },
+        device_bytes=int(2.3 * (1 << 30)),
+    )
+    report = play(tmp_path, program, options=SearchOptions(budget_seconds=3600.0))
+    assert report.plan.names == ("small",)
+    assert row(report, "huge").standing is Standing.FAILED
+    assert {verdict.method for verdict in report.verdicts} == {"resident pair"}
+
+
 def test_what_turns_out_not_to_fit_side_by_side_takes_turns(tmp_path):
     # on a CPU the need is not known beforehand: the second process dies
     program = one(MockTechnique(factor=0.7), peak_bytes=40 << 30, device_bytes=60 << 30)

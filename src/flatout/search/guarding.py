@@ -416,6 +416,9 @@ def _told(
             process = _start(bench, key, plan, trial)
         known = _walk(process, trial)
         _note_crowded(bench, key, trial, known)
+    elif bench.ahead.has(key):
+        bench.ahead.take(key, plan, trial)  # it failed on its way, before anybody asked for it
+        _note_crowded(bench, key, trial, known)
     known = _alone(bench, key, plan, trial, known)
     if known.state is State.FAILED:
         return known.guarding, known.reason or known.error or "it failed"
@@ -439,9 +442,7 @@ def _alone(bench: Bench, key: str, plan: Plan, trial: GuardTrial, known: Outcome
         return again
     if not any(event.data["key"] == key for event in bench.ledger.events(bench.search, "crowded")):
         return known
-    bench.ahead.keep_only()
-    for process in [process for process in bench.live if process.alive]:
-        process.close()
+    bench.clear()
     return _walk(_start(bench, key, plan, trial), trial)
 
 

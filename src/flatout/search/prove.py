@@ -165,8 +165,8 @@ class Next(Enum):
 def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
     """Compare two plans. Not yet in the ledger: the guard has its say first.
 
-    Beaten when one of the two fails on its own. When both live and one runs out of memory, they are
-    compared again by alternating fresh processes, and so are all later pairs of this search.
+    Beaten when one of the two fails on its own. When both live and one runs out of memory that has enough
+    alone, they are compared again by alternating fresh processes, and so are all later pairs.
     """
     a.restarts = b.restarts = 0
     comparison = _Comparison(bench=bench, key=key, a=a, b=b, aim=aim)
@@ -179,6 +179,10 @@ def prove(bench: Bench, key: str, a: Seat, b: Seat, aim: Aim) -> Verdict:
             memory = beaten.outcome.error == "OutOfMemory"
             if other.process is None or not (memory or not beaten.seat.plan):
                 raise
+            if beaten.seat.plan:
+                # Beaten once more where it does not fit alone either: then the others stay side by side
+                bench.clear()
+                beaten.seat.warm()
             bench.alternate(
                 "two processes do not fit into memory side by side"
                 if memory
@@ -318,6 +322,7 @@ class _Comparison:
 
     def apart(self) -> Verdict:
         bench = self.bench
+        bench.clear()
         self.a.close()
         self.b.close()
         pair_seconds = bench.start_seconds(self.a.plan) + bench.start_seconds(self.b.plan)

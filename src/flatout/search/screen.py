@@ -77,13 +77,11 @@ def _measured(bench: Bench, seat: Seat) -> Block:
     try:
         return _few_steps(bench, seat)
     except Beaten as beaten:
-        others = [process for process in bench.live if process.alive]
+        others = sum(process.alive for process in bench.live)
         if beaten.outcome.error != "OutOfMemory" or not others:
             raise
-        bench.say(f"{seat.plan.key}: out of memory beside {len(others)} others: once more alone")
-        bench.ahead.keep_only()
-        for process in others:
-            process.close()
+        bench.say(f"{seat.plan.key}: out of memory beside {others} others: once more alone")
+        bench.clear()
         return _few_steps(bench, seat)
 
 
