@@ -104,12 +104,14 @@ def test_ended_at_any_moment_it_goes_on_to_the_same_plan(moment: int, tmp_path: 
     assert again.plan.names == whole.plan.names
 
 
-def guarded(changes: dict[str, Any], host: Any, folder: Path) -> tuple[Any, Any]:
+def guarded(
+    changes: dict[str, Any], host: Any, folder: Path, dies: tuple[str, ...] = ()
+) -> tuple[Any, Any]:
     from .test_guarding import GuardedRunner
 
     class Both(Watched, GuardedRunner):
         def __init__(self, played: MockProgram) -> None:
-            GuardedRunner.__init__(self, played)
+            GuardedRunner.__init__(self, played, dies=lambda request: request.key in dies)
             self.most_starting = 0
             self.beside_a_start = []
             self.before = self._look
@@ -146,6 +148,15 @@ def test_the_guards_trial_of_a_plan_that_is_no_faster_leaves_no_trace(tmp_path: 
         told = ledger.trials(1)
     assert not any(key.startswith("guard:") and "sdpa" in key for key in told)
     assert not runner.live
+
+
+def test_a_guard_trial_that_dies_on_its_way_is_tried_once_more_alone(tmp_path: Path) -> None:
+    runner, report = guarded({}, GPU_HOST, tmp_path, dies=("guard:bf16+sdpa",))
+    keys = [request.key for request in runner.requests]
+    assert keys.index("guard:bf16+sdpa") < keys.index("guard:bf16")
+    assert "guard:bf16+sdpa~2" in keys
+    assert "sdpa" in report.plan.names
+    assert report.guard is not None and report.guard.passed
 
 
 def test_the_idle_untouched_program_makes_room_for_the_guards_reference(tmp_path: Path) -> None:

@@ -273,8 +273,8 @@ class Climb:
             self.bench.ahead.start(self.baseline.key, self.baseline.plan)
 
     def _start_run(self, plan: Plan) -> None:
-        """A candidate, what comes on top if it is taken, and the guard's trials of both. On top is only what
-        has started by then, so that nobody waits for it in vain."""
+        """A candidate, what comes on top if it is taken, and the guard's trials of both. On top is only
+        what has started by then, so that nobody waits for it in vain."""
         bench, reserve = self.bench, self.final_seconds()
         plans = [plan]
         further = self._next_on(plan)
