@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from flatout.commands.arguments import Parser, duration_seconds, leaves, names, options_of, split
+from flatout.commands.arguments import Parser, duration_seconds, leaves, names, options_of, seed, split
 from flatout.errors import UsageError
 
 
@@ -76,3 +76,10 @@ def test_leaves() -> None:
     for wrong in ("batch", "recipe:", "effect:batch", "recipe:batch,rate"):
         with pytest.raises(argparse.ArgumentTypeError, match="write recipe:NAME"):
             leaves(wrong)
+
+
+def test_seeds() -> None:
+    assert [seed("0"), seed(" 7 "), seed("4294967295")] == [0, 7, 4294967295]
+    for word in ("-1", "4294967296", "9" * 10_000, "1.5", "", "x"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no seed"):
+            seed(word)

@@ -20,6 +20,8 @@ _UNITS_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smh])+|\d+(?:\.\d+)?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([smh])")
 SHORTEST_BUDGET_SECONDS = 10.0
+LARGEST_SEED = 2**32 - 1
+"""numpy's; torch takes larger ones."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -105,6 +107,14 @@ def count(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seeds; write 3")
     return int(text)
+
+
+def seed(text: str) -> int:
+    """What Python, numpy and torch all take as a seed. Raises argparse.ArgumentTypeError as above."""
+    word = text.strip()
+    if not word.isdecimal() or len(word) > len(str(LARGEST_SEED)) or int(word) > LARGEST_SEED:
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed; write a number from 0 to {LARGEST_SEED}")
+    return int(word)
 
 
 def names(text: str) -> tuple[str, ...]:

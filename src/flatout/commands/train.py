@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from flatout.commands.arguments import count, duration_seconds, leaves, names
+from flatout.commands.arguments import count, duration_seconds, leaves, names, seed
 
 USAGE = (
     "[--fast | --thorough] [--budget 10m] [--only A,B] [--without A,B] [--allow recipe:A] [--out DIR] "
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "equal loss; keeps 40 %% of the budget for it (default: none)",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed Python, numpy and torch with this in every trial"
+        "--seed", type=seed, metavar="N", help="seed Python, numpy and torch with this in every trial"
     )
 
 
