@@ -210,6 +210,20 @@ def test_out_folder(tmp_path: Path) -> None:
     prepare.prepare_out(mine)
     assert list(mine.iterdir()) == []
     (tmp_path / "file").write_text("")
+    for name in ("report.md", "plan.toml"):
+        (mine / name).write_text("my own\n")
+        with pytest.raises(errors.UsageError, match=f"{name} that no search"):
+            prepare.prepare_out(mine)
+        (mine / name).unlink()
+        (out / name).write_text("of a search whose ledger has been moved away\n")
+    assert prepare.prepare_out(out) == out
+    (mine / "report.md").write_text("of a search\n")
+    (mine / "ledger.sqlite").touch()
+    assert prepare.prepare_out(mine) == mine
+    (mine / "ledger.sqlite").unlink()
+    (mine / "report.md").unlink()
+    (mine / "plan.toml").write_text("# A plan made by flatout.\n")
+    assert prepare.prepare_out(mine) == mine
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(errors.UsageError, match="a file is in its place"):
             prepare.prepare_out(path)
