@@ -23,7 +23,8 @@ RECOMPILES_ALLOWED = 8
 and compiles nothing again, so a program that reaches it never settles."""
 LATE_RECOMPILES_ALLOWED = 4
 """After the warm-up. A few are honest: an epoch's last batch, a length seen for the first time."""
-GUARD_STEPS = 2
+STILL_STEPS = 2
+"""Of the short trials with the program's randomness off."""
 HOPELESS_DB = 0.0
 """Gradients whose error is as large as they are: refused before any truth is asked."""
 
@@ -194,7 +195,7 @@ def _short_trial(bench: Bench, key: str, plan: Plan, role: str) -> Outcome:
     if known is not None:
         return known.outcome
     process = bench.start(key, plan, reference_role=role, randomness_off=True)
-    process.advance(GUARD_STEPS)
+    process.advance(STILL_STEPS)
     outcome = process.completed()
     process.record(outcome)
     process.close()
