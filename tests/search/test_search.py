@@ -387,6 +387,24 @@ def test_a_second_run_that_the_budget_cuts_off_is_not_the_programs_failure(tmp_p
         assert "a second run of the untouched program failed" in caught.value.message
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_a_candidate_that_the_budget_cuts_off_has_not_failed(tmp_path, late):
+    program = one(MockTechnique(factor=0.5))
+    runner = MockRunner(program)
+
+    def cut_off(what: str, session: MockSession) -> None:
+        if what == "advance" and session._request.plan:
+            runner.pass_time(1000.0 if late else 1.0)
+            session._end(State.FAILED, "it ran on for 6 s without one training step", "Hung")
+
+    runner.before = cut_off
+    report = play(tmp_path, program, options=SearchOptions(budget_seconds=600.0), runner=runner)
+    found = row(report, "it")
+    assert found.standing is (Standing.NOT_TRIED if late else Standing.FAILED)
+    assert ("budget ended" if late else "without one training step") in found.reason
+    assert report.conclusion.startswith("Nothing proved: the budget ended" if late else "Nothing to change")
+
+
 BASELINE_FAILURES = [
     "ProgramCrashed",
     "NeverStepped",

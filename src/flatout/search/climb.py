@@ -165,6 +165,9 @@ class Climb:
             verdict, fault = self._compare(key, seat, self._alpha(choice))
             if fault is not None:
                 seat.close()
+                before = self.decided.get(choice.name)
+                if fault.standing is Standing.NOT_TRIED and before is not None:
+                    return before
                 return self._decide(choice, fault.standing, fault.reason, fault=fault)
             assert verdict is not None
             verdict = bench.add_verdict(verdict)
@@ -201,7 +204,8 @@ class Climb:
             verdict = prove(bench, key, self.best, seat, aim)
         except Beaten as beaten:
             if beaten.seat is seat:
-                return None, fault_of_end(beaten.outcome)
+                left = bench.left() - seat.reserve_seconds
+                return None, fault_of_end(beaten.outcome, left_seconds=left)
             return None, Fault(
                 standing=Standing.FAILED,
                 reason=f"the best plan so far failed beside it: {beaten.outcome.reason}",

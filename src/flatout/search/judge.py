@@ -48,8 +48,15 @@ FAULTS = {
 }
 
 
-def fault_of_end(outcome: Outcome) -> Fault:
-    """From the outcome of a process that failed."""
+def fault_of_end(outcome: Outcome, *, left_seconds: float) -> Fault:
+    """From the outcome of a process that failed. ``left_seconds``: of the budget, as far as it may use that;
+    to have had too little of it is no failure."""
+    if outcome.error == "Hung" and left_seconds <= 0.0:
+        return Fault(
+            standing=Standing.NOT_TRIED,
+            reason="the budget ended before it could be timed",
+            error=outcome.error,
+        )
     if outcome.error == "TechniqueInactive":
         return Fault(
             standing=Standing.REFUSED,

@@ -47,9 +47,8 @@ def screen(bench: Bench, choice: Choice, reserve_seconds: float) -> tuple[Screen
     try:
         block = _measured(bench, seat)
     except Beaten as beaten:
-        return _done(
-            bench, key, Screened(choice=choice, ratio=None, fault=fault_of_end(beaten.outcome))
-        ), None
+        ended = fault_of_end(beaten.outcome, left_seconds=bench.left() - reserve_seconds)
+        return _done(bench, key, Screened(choice=choice, ratio=None, fault=ended)), None
     times, process = block.step_seconds, seat.process
     assert process is not None
     outcome = replace(process.completed(), step_seconds=times)
