@@ -49,7 +49,7 @@ FAULTS = {
 
 
 def fault_of_end(outcome: Outcome, *, left_seconds: float) -> Fault:
-    """From the outcome of a process that failed. ``left_seconds``: of the budget, as far as it may use that;
+    """From the outcome of a process that failed. ``left_seconds``: of the budget, for it to use;
     to have had too little of it is no failure."""
     if outcome.error == "Hung" and left_seconds <= 0.0:
         return Fault(
