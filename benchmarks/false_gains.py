@@ -53,6 +53,7 @@ class Placebo:
     slot: str = ""
     after: tuple[str, ...] = ()
     excludes: Mapping[str, str] = field(default_factory=dict)
+    eclipsed_by: tuple[str, ...] = ()
     expected: float = 1.1
     accepts: Mapping[str, type] = field(default_factory=dict)
 

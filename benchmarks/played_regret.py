@@ -47,7 +47,7 @@ def nanogpt() -> Any:
         MockProgram(
             step_seconds=0.286,
             techniques={
-                "tf32": MockTechnique(factor=0.45, expected=2.0),
+                "tf32": MockTechnique(factor=0.45, expected=2.0, eclipsed_by=("bf16",)),
                 "bf16": MockTechnique(factor=0.307, expected=2.5),
                 "sdpa": MockTechnique(factor=0.9, expected=1.5),
                 "compile": MockTechnique(factor=0.79, expected=1.4),

@@ -53,6 +53,9 @@ class Technique(Protocol):
     excludes: ClassVar[Mapping[str, str]]
     """Name of a technique of another slot that cannot be in one plan with it -> why not. Said by one of
     the two is enough."""
+    eclipsed_by: ClassVar[tuple[str, ...]]
+    """Names of techniques beside which it seldom brings anything, since they shorten the same work: it is
+    tried last where one of them is expected to gain more."""
     expected: ClassVar[float]
     """How many times faster a step gets on a GPU in the common case. Orders candidates that were not
     screened; nothing is believed of it."""

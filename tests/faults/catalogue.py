@@ -45,6 +45,7 @@ class Fault:
     accepts: Mapping[str, type] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     excludes: Mapping[str, str] = field(default_factory=dict)
+    eclipsed_by: tuple[str, ...] = ()
     expected: float = 2.0
     shortens: Part = Part.STEP
 

@@ -39,6 +39,7 @@ class NoPause:
     accepts: Mapping[str, type] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     excludes: Mapping[str, str] = field(default_factory=dict)
+    eclipsed_by: tuple[str, ...] = ()
     expected: float = 2.0
     shortens: Part = Part.STEP
 

@@ -55,6 +55,25 @@ def test_plan_order_is_the_catalogues(tmp_path):
     assert list(report.plan.names) == [name for name in PLANTED if name in report.plan.names]
 
 
+def test_what_a_better_one_eclipses_is_tried_last(tmp_path):
+    own = replace(PLANTED["tf32"], slot="", eclipsed_by=("bf16",))
+    small = {name: replace(PLANTED[name], start_seconds=0.0) for name in ("sdpa", "fused_optimizer")}
+    program = MockProgram(
+        techniques={"tf32": own, **small, "bf16": PLANTED["bf16"], "compile": PLANTED["compile"]},
+        interactions={frozenset(("bf16", "tf32")): 1.0 / 0.6},
+    )
+    report = play(tmp_path, program)
+    with Ledger(tmp_path / "ledger.sqlite", writable=False) as ledger:
+        order = [event.data["order"] for event in ledger.events(1, "order")]
+    assert order[0][0] == "bf16" and order[0][-1] == "tf32"
+    assert set(report.plan.names) == {"bf16", "sdpa", "compile", "fused_optimizer"}
+    (tmp_path / "slow").mkdir()
+    slow = replace(program, techniques={**program.techniques, "bf16": MockTechnique(factor=0.9)})
+    play(tmp_path / "slow", slow)
+    with Ledger(tmp_path / "slow" / "ledger.sqlite", writable=False) as ledger:
+        assert ledger.events(1, "order")[0].data["order"][0] == "tf32"
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_placebos_claim_nothing(tmp_path, seed):
     placebos = {f"placebo{i}": MockTechnique(gradients_db=None) for i in range(5)}

@@ -22,7 +22,7 @@ def declared(name: str, **facts: object) -> Technique:
 
 
 FP8 = declared("fp8", slot="products", excludes={"graphs": "its scales are kept by the host"})
-GRAPHS = declared("graphs", after=("compiled",))
+GRAPHS = declared("graphs", after=("compiled",), eclipsed_by=("compiled",))
 COMPILED = declared("compiled", after=("fp8", "precise"))
 PRECISE = declared("precise", slot="products")
 
@@ -50,6 +50,7 @@ def test_a_circle_is_refused():
         ({"after": ("fp4",)}, "after names 'fp4'"),
         ({"after": ("odd",)}, "after names 'odd', which is no other"),
         ({"excludes": {"fp4": "no"}}, "excludes names 'fp4'"),
+        ({"eclipsed_by": ("fp4",)}, "eclipsed_by names 'fp4'"),
         ({"excludes": {"fp8": ""}}, "without saying why"),
         ({"excludes": {"fp8": "no"}, "after": ("fp8",)}, "both excludes fp8 and comes after it"),
         ({"expected": 0.0}, "expected is 0.0"),
@@ -111,4 +112,5 @@ def test_the_manual_says_how_it_goes_with_others():
     assert company(GRAPHS, tuple(catalogue.values())) == [
         ("applied after", "compiled"),
         ("not with", "fp8 (its scales are kept by the host)"),
+        ("seldom pays beside", "compiled"),
     ]

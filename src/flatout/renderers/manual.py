@@ -47,6 +47,8 @@ def company(technique: Technique, catalogue: Sequence[Technique]) -> list[tuple[
         rows.append(("applied after", ", ".join(technique.after)))
     if excluded:
         rows.append(("not with", "; ".join(f"{name} ({why})" for name, why in excluded.items())))
+    if technique.eclipsed_by:
+        rows.append(("seldom pays beside", ", ".join(technique.eclipsed_by)))
     return rows
 
 

@@ -66,6 +66,7 @@ class MockTechnique:
     settings: dict[str, object] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     excludes: dict[str, str] = field(default_factory=dict)
+    eclipsed_by: tuple[str, ...] = ()
     expected: float = 1.0
     shortens: Part = Part.STEP
     variant_factor: float | None = None
@@ -138,6 +139,7 @@ class MockDeclaration:
         self.slot = mock.slot or name
         self.after = mock.after
         self.excludes = mock.excludes
+        self.eclipsed_by = mock.eclipsed_by
         self.expected = mock.expected
         self.shortens = mock.shortens
         self.accepts = {key: type(value) for key, value in mock.settings.items()} | {"dynamic": bool}

@@ -7,7 +7,7 @@ it. A gain small enough to be one lucky process needs more than one pair of them
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flatout.codec import to_plain
@@ -106,10 +106,12 @@ class Climb:
         """Estimate of trying all of them, the guard of those included that may well be taken."""
         bench = self.bench
         total, made = 0.0, False
+        little = eclipsed(bench, choices, self.screened)
         for choice in choices:
             plan = bench.plan_of([choice])
             total += self.candidate_seconds(plan, None)
-            if expected_gain(bench, choice.name, self.screened.get(choice.name)) >= LIKELY_GAIN:
+            gain = expected_gain(bench, choice.name, self.screened.get(choice.name))
+            if gain >= LIKELY_GAIN and choice.name not in little:
                 total += guard_seconds(bench, plan, with_reference=not made)
                 made = True
         return total
@@ -404,6 +406,16 @@ def expected_gain(bench: Bench, name: str, screened: Screened | None) -> float:
     expected = bench.technique(name).expected
     bound = bench.bound(name, bench.baseline_step_seconds)
     return expected if bound is None else min(expected, bound.at_most)
+
+
+def eclipsed(bench: Bench, choices: Sequence[Choice], screened: Mapping[str, Screened]) -> set[str]:
+    """Names of those that bring little once a better one of ``choices`` is in the plan."""
+    gains = {one.name: expected_gain(bench, one.name, screened.get(one.name)) for one in choices}
+    return {
+        name
+        for name, gain in gains.items()
+        if any(gains.get(other, 0.0) > gain for other in bench.technique(name).eclipsed_by)
+    }
 
 
 def _no_gain(verdict: Verdict) -> str:

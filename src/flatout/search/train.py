@@ -21,7 +21,7 @@ from flatout.runners import Runner
 from flatout.search.allowance import Allowance
 from flatout.search.baseline import measure_again, measure_baseline
 from flatout.search.bench import Bench
-from flatout.search.climb import Climb, expected_gain, note_decision
+from flatout.search.climb import Climb, eclipsed, expected_gain, note_decision
 from flatout.search.final import prove_final
 from flatout.search.guarding import forget_files
 from flatout.search.judge import Fault
@@ -293,6 +293,8 @@ def _screen_all(bench: Bench, climb: Climb, choices: list[Choice]) -> tuple[list
         # what is dear to start goes last: every plan with it pays its start again. Not where time is
         # short: then what may gain most comes first
         going_on.sort(key=lambda choice: bench.extra_start(choice.name) > DEAR_START_SECONDS)
+    little = eclipsed(bench, going_on, climb.screened)
+    going_on.sort(key=lambda choice: choice.name in little)
     bench.note("order", {"order": [str(choice) for choice in going_on]})
     return going_on, set_aside
 

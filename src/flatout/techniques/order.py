@@ -38,7 +38,12 @@ def check(techniques: Iterable[Technique]) -> None:
     """LookupError for an order or a conflict that names what there is not, or that contradicts itself."""
     known = {technique.name: technique for technique in techniques}
     for technique in known.values():
-        for field, named in (("after", technique.after), ("excludes", tuple(technique.excludes))):
+        fields = {
+            "after": technique.after,
+            "excludes": tuple(technique.excludes),
+            "eclipsed_by": technique.eclipsed_by,
+        }
+        for field, named in fields.items():
             for name in named:
                 if name not in known or name == technique.name:
                     raise LookupError(

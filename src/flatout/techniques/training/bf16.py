@@ -65,6 +65,7 @@ class Bf16:
     after: ClassVar[tuple[str, ...]] = ("tf32",)
     """The mode of float32 products first, then the region that overrides it."""
     excludes: ClassVar[Mapping[str, str]] = {}
+    eclipsed_by: ClassVar[tuple[str, ...]] = ()
     expected: ClassVar[float] = 2.5
     shortens: ClassVar[Part] = Part.KERNELS
     accepts: ClassVar[Mapping[str, type]] = {}

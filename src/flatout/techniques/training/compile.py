@@ -60,6 +60,7 @@ class Compile:
     after: ClassVar[tuple[str, ...]] = ("bf16", "sdpa", "tf32")
     """What is compiled is the call as precision and attention have left it."""
     excludes: ClassVar[Mapping[str, str]] = {}
+    eclipsed_by: ClassVar[tuple[str, ...]] = ()
     expected: ClassVar[float] = 1.4
     shortens: ClassVar[Part] = Part.STEP
     accepts: ClassVar[Mapping[str, type]] = {"dynamic": bool}

@@ -52,6 +52,7 @@ class FusedOptimizer:
     after: ClassVar[tuple[str, ...]] = ("compile",)
     """The optimiser comes last: by then the parameters are those that it will update."""
     excludes: ClassVar[Mapping[str, str]] = {}
+    eclipsed_by: ClassVar[tuple[str, ...]] = ()
     expected: ClassVar[float] = 1.03
     shortens: ClassVar[Part] = Part.OPTIMIZER
     accepts: ClassVar[Mapping[str, type]] = {}

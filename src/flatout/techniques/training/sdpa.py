@@ -58,6 +58,7 @@ class Sdpa:
     after: ClassVar[tuple[str, ...]] = ("bf16",)
     """Autocast is entered outside the call whose graph is rewritten."""
     excludes: ClassVar[Mapping[str, str]] = {}
+    eclipsed_by: ClassVar[tuple[str, ...]] = ()
     expected: ClassVar[float] = 1.5
     shortens: ClassVar[Part] = Part.STEP
     accepts: ClassVar[Mapping[str, type]] = {}

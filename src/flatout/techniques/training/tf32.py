@@ -53,6 +53,7 @@ class Tf32:
     slot: ClassVar[str] = "float32 matmul precision"
     after: ClassVar[tuple[str, ...]] = ()
     excludes: ClassVar[Mapping[str, str]] = {}
+    eclipsed_by: ClassVar[tuple[str, ...]] = ("bf16",)
     expected: ClassVar[float] = 2.0
     shortens: ClassVar[Part] = Part.PRODUCTS
     accepts: ClassVar[Mapping[str, type]] = {}
