@@ -68,6 +68,7 @@ def test_more_faults(tmp_path: Path, program: str) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_at_real_size(tmp_path: Path, program: str) -> None:
     faults = [fault for fault in ON_CPU if fault.program == program and not fault.lost_when_real]

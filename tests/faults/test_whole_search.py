@@ -19,7 +19,7 @@ from flatout.workload import Workload
 
 from .catalogue import ACTS, FAULTS, PROGRAMS
 
-pytestmark = [pytest.mark.torch, pytest.mark.real]
+pytestmark = [pytest.mark.torch, pytest.mark.real, pytest.mark.timeout(600)]
 FASTER = ("samples_dropped", "samples_dropped_later")
 
 
@@ -48,7 +48,7 @@ def test_the_plan_is_without_them(tmp_path: Path) -> None:
             interpreter,
             runner,
             ledger,
-            SearchOptions(budget_seconds=150.0),
+            SearchOptions(budget_seconds=400.0),
             catalogue=catalogue,
         )
     assert report.plan.names == ()
