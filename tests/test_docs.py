@@ -9,8 +9,8 @@ import pytest
 
 from flatout import errors
 from flatout.commands import SUMMARIES
-from flatout.renderers.manual import render_manual, render_manual_markdown, render_techniques
-from flatout.technique import Technique
+from flatout.renderers.manual import EFFECTS, render_manual, render_manual_markdown, render_techniques
+from flatout.technique import Effect, Technique
 from flatout.techniques import HEADINGS, TECHNIQUES
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +44,8 @@ def test_manual_pages_have_their_sections_and_balanced_fences(technique: Techniq
     assert not re.search(r"::$", outside, flags=re.MULTILINE)
     shown = render_manual(technique)
     assert all(f"\n{heading}\n" in shown for heading in HEADINGS)
+    assert not re.search(r"::$", shown, flags=re.MULTILINE)
+    assert set(EFFECTS) == set(Effect)
     assert max(map(len, shown.splitlines())) <= 120
 
 
@@ -51,6 +53,7 @@ def test_the_table_names_each_once() -> None:
     lines = render_techniques(TECHNIQUES).splitlines()
     for technique in TECHNIQUES:
         assert sum(line.split()[:1] == [technique.name] for line in lines) == 1
+        assert sum(line.split()[:1] == [str(technique.effect)] for line in lines) == 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -14,7 +14,7 @@ from flatout.report import Report
 
 from .samples import CRASHED, GAIN, NOTHING
 
-VOID = {"meta", "br", "line", "circle"}
+VOID = {"meta", "br", "wbr", "line", "circle"}
 QUALITY = Quality(
     plan="sdpa+compile",
     call=Equal.YES,
@@ -132,3 +132,16 @@ def test_intervals_that_are_not_finite_are_not_drawn() -> None:
     text = render_html(replace(GAIN, verdicts=(wild, unknown)))
     assert "<svg" not in text
     assert "nan" not in text
+
+
+def test_long_names_break_between_their_parts_and_read_whole() -> None:
+    text = render_html(
+        replace(GAIN, verdicts=(replace(GAIN.verdicts[0], key="climb:sdpa+fused_optimizer"),))
+    )
+    assert '<code class="key">climb:<wbr>sdpa+<wbr>fused_optimizer</code>' in text
+    assert (
+        "climb:sdpa+fused_optimizer"
+        in parse(
+            replace(GAIN, verdicts=(replace(GAIN.verdicts[0], key="climb:sdpa+fused_optimizer"),))
+        ).text
+    )

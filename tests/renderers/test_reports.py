@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
 
+from flatout.renderers.html import render_html
 from flatout.renderers.json import render_json
 from flatout.renderers.markdown import code, escape, render_markdown
 from flatout.renderers.terminal import render_terminal, wants_colour
@@ -172,3 +174,12 @@ def test_markdown_escapes() -> None:
     assert code("a`b") == "``a`b``"
     assert code("`b") == "`` `b ``"
     assert code("a|b") == r"`a\|b`"
+
+
+@pytest.mark.parametrize("render", [render_terminal, render_markdown, render_html])
+def test_limits_of_another_step_than_the_proofs_say_so(render: Callable[[Report], str]) -> None:
+    words = "reckoned while a step took"
+    assert words not in render(GAIN)
+    slowed = tuple(replace(limit, seconds_per_step=2 * limit.seconds_per_step) for limit in GAIN.limits)
+    assert f"{words} 69.1 ms, not 34.9 ms" in " ".join(render(replace(GAIN, limits=slowed)).split())
+    assert words not in render(replace(GAIN, limits=slowed, baseline_step_seconds=None))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-USAGE = "--plan FILE [--degrade] [--stale-ok] -- COMMAND..."
+USAGE = "[--plan FILE] [--degrade] [--stale-ok] -- COMMAND..."
 TAKES_COMMAND = True
 DEFAULT_PLAN = Path(".flatout") / "plan.toml"
 

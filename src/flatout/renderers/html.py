@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Sequence
 
 from flatout.ratios import times
@@ -34,9 +35,10 @@ th { text-align: left; font-weight: 500; color: var(--soft); }
 th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number { white-space: nowrap; font-variant-numeric: tabular-nums; }
 code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 0.86em; }
-td code { overflow-wrap: anywhere; }
+td code, td:last-child { overflow-wrap: anywhere; } td code.key { overflow-wrap: normal; }
 td:last-child { min-width: 190px; } td:first-child { min-width: 92px; }
-pre { background: var(--card); padding: 12px; overflow-x: auto; border-radius: 6px; margin: 8px 0; }
+pre { background: var(--card); padding: 12px; white-space: pre-wrap; overflow-wrap: anywhere;
+  border-radius: 6px; margin: 8px 0; }
 ul, ol { margin: 8px 0; padding-left: 22px; } li { overflow-wrap: anywhere; }
 svg { display: block; width: 100%; height: auto; }
 .steps { display: grid; grid-template-columns: max-content 1fr max-content; gap: 6px 12px;
@@ -46,6 +48,9 @@ svg { display: block; width: 100%; height: auto; }
 .stack { display: flex; height: 26px; border-radius: 4px; overflow: hidden; margin: 10px 0; }
 .swatch { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 8px; }
 details { margin-top: 12px; } summary { cursor: pointer; color: var(--soft); }
+@media (max-width: 600px) { h1 { font-size: 1.1rem; } table { font-size: 0.8rem; }
+  th, td { padding-right: 8px; } td.number:not(:first-child) { white-space: normal; }
+  td:last-child { min-width: 110px; } td:first-child { min-width: 68px; } }
 """
 _COLOURS = {
     "floor": "#2f7d5d",
@@ -108,6 +113,11 @@ def _code(words: str) -> str:
     return f"<code>{_text(words)}</code>"
 
 
+def _key(words: str) -> str:
+    """A name, or names put together, which is broken between its parts alone."""
+    return '<code class="key">' + re.sub(r"([+:])", r"\1<wbr>", _text(words)) + "</code>"
+
+
 def _pre(words: str) -> str:
     return f"<pre>{html.escape(plain(words.strip(chr(10)), keep_lines=True), quote=True)}</pre>\n"
 
@@ -145,7 +155,7 @@ def _head(report: Report) -> str:
     style = "bad" if report.error else "good" if report.plan else ""
     facts = [
         ("step", _text(sentences.step_line(report))),
-        ("plan", _code(report.plan.key) if report.plan else "none"),
+        ("plan", _key(report.plan.key) if report.plan else "none"),
         ("program", _code(command_line(report.command))),
         ("on", _text(sentences.machine_line(report))),
         ("search", _text(f"{sentences.search_line(report)}, flatout {report.flatout_version}")),
@@ -171,7 +181,7 @@ def _steps(report: Report) -> str:
 def _ladder(report: Report) -> str:
     rows = [
         (
-            _code(row.name),
+            _key(row.name),
             _text(row.effect),
             _text(sentences.measured(row) or "in the plan"),
             f"{times(row.share)} slower" if row.share is not None else "-",
@@ -184,7 +194,9 @@ def _ladder(report: Report) -> str:
 
 
 def _limits(report: Report) -> str:
-    return _list(
+    note = sentences.limits_note(report)
+    said = f'<p class="soft">{_text(note)}</p>\n' if note else ""
+    return said + _list(
         [
             f"{sentences.limit_line(limit)}; {limit.evidence}"
             + (f" [{', '.join(limit.techniques)}]" if limit.techniques else "")
@@ -223,7 +235,7 @@ def _left(left: Remains) -> str:
 def _left_out(report: Report) -> str:
     rows = [
         (
-            _code(row.name),
+            _key(row.name),
             _text(row.standing.value),
             _text(sentences.measured(row) or "-"),
             _text(row.reason) or "-",
@@ -248,7 +260,7 @@ def _how_sure(report: Report) -> str:
 def _comparisons(report: Report) -> str:
     scale = _Scale(report.verdicts)
     rows = [
-        (_code(key), _text(ratio), scale.line(verdict), _text(counted), _text(smallest), _text(ended))
+        (_key(key), _text(ratio), scale.line(verdict), _text(counted), _text(smallest), _text(ended))
         for verdict, (key, ratio, counted, smallest, ended) in zip(
             report.verdicts, sentences.comparison_rows(report), strict=True
         )
@@ -336,7 +348,7 @@ def _trial(trial: TrialRow) -> tuple[str, ...]:
     if trial.mad_step_seconds is not None:
         step += f" &plusmn; {duration(trial.mad_step_seconds)}"
     return (
-        _code(trial.key),
+        _key(trial.key),
         _text(trial.state.value),
         str(trial.steps),
         step,

@@ -8,13 +8,22 @@ from collections.abc import Sequence
 
 from flatout.renderers.terminal import painter
 from flatout.renderers.text import table, wrap
-from flatout.technique import Technique
+from flatout.technique import Effect, Technique
 from flatout.techniques import HEADINGS, TECHNIQUES
 from flatout.techniques.order import excluded_by
 
 _HEADING = re.compile(rf"\*{{0,2}}({'|'.join(HEADINGS)})\*{{0,2}}[.:]?\*{{0,2}}\s*(.*)")
 
 Sections = dict[str, list[str]]
+
+EFFECTS = {
+    Effect.EXACT: "the same numbers, to the bit",
+    Effect.ROUNDING: "the same sums in another order",
+    Effect.REDRAW: "as rounding; dropout draws other numbers, at the same rate",
+    Effect.APPROXIMATE: "fewer bits",
+    Effect.RECIPE: "another training: only with --allow recipe:NAME",
+}
+"""What each effect on the numbers means."""
 
 
 def read_manual(technique: Technique) -> tuple[str, Sections]:
@@ -59,7 +68,7 @@ def render_manual(
     paint = painter(colour)
     summary, sections = read_manual(technique)
     facts = [
-        ("  effect", str(technique.effect)),
+        ("  effect", f"{technique.effect}: {EFFECTS[technique.effect]}"),
         ("  guides claim", technique.claimed),
         ("  slot", f"{technique.slot}: one technique of a slot at a time"),
         *((f"  {word}", text) for word, text in company(technique, catalogue)),
@@ -68,9 +77,14 @@ def render_manual(
     lines = [f"{paint(technique.name, 'bold')}: {technique.title}", ""]
     lines += [*wrap(summary, 100, first="  ", indent="  "), "", *table(facts)]
     for heading in HEADINGS:
-        body = [f"  {line}".rstrip() for line in sections[heading]]
+        body = [f"  {_one_colon(line)}".rstrip() for line in sections[heading]]
         lines += ["", paint(heading, "bold"), *body]
     return "\n".join(lines).replace("``", "`") + "\n"
+
+
+def _one_colon(line: str) -> str:
+    """The ``::`` before an indented block as a colon."""
+    return line[:-1] if line.endswith("::") else line
 
 
 def render_manual_markdown(technique: Technique) -> str:
@@ -110,14 +124,15 @@ def _fenced(lines: Sequence[str]) -> list[str]:
         if inside:
             out.append(line[4:])
         else:
-            out.append((line[:-1] if line.endswith("::") else line).replace("``", "`"))
+            out.append(_one_colon(line).replace("``", "`"))
     if inside:
         out.append("```")
     return out
 
 
 def render_techniques(techniques: Sequence[Technique], *, width: int = 100) -> str:
-    """The catalogue as a table: name, what it is, effect on the numbers, what guides claim."""
+    """The catalogue as a table: name, what it is, effect on the numbers, what guides claim; and below it
+    what the effects mean."""
     head = ("name", "what it is", "effect", "what guides claim")
     rows = [head, *((t.name, t.title, str(t.effect), t.claimed) for t in techniques)]
     starts = table([(*row[:-1], "") for row in rows])
@@ -125,4 +140,6 @@ def render_techniques(techniques: Sequence[Technique], *, width: int = 100) -> s
     for row, start in zip(rows, starts, strict=True):
         first, *rest = wrap(row[-1], max(24, width - len(start))) or [""]
         lines += [(start + first).rstrip(), *(" " * len(start) + line for line in rest)]
+    met = {technique.effect for technique in techniques}
+    lines += ["", *table([(str(effect), text) for effect, text in EFFECTS.items() if effect in met])]
     return "\n".join(lines) + "\n"

@@ -93,11 +93,13 @@ def _ladder(report: Report) -> list[str]:
 
 
 def _limits(report: Report) -> list[str]:
-    return [
+    lines = [
         f"{place}. {sentences.limit_line(limit)}; {escape(limit.evidence)}"
         + (f" ({', '.join(map(code, limit.techniques))})" if limit.techniques else "")
         for place, limit in enumerate(report.limits, start=1)
     ]
+    note = sentences.limits_note(report)
+    return [*lines, "", escape(note)] if note else lines
 
 
 def _left(report: Report) -> list[str]:

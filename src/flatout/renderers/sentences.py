@@ -8,6 +8,7 @@ from flatout.quality import Quality
 from flatout.ratios import bounded, times
 from flatout.renderers.text import duration, plain, size
 from flatout.report import Limit, Noise, Remains, Report, Spent, Standing, TechniqueRow
+from flatout.search.limits import CAUSES
 from flatout.trial import GuardReport, State
 
 Words = Callable[[str], str]
@@ -22,16 +23,8 @@ LEFT_OUT_ORDER = (
 )
 """Standings of techniques that are not in the plan, most worth reading first."""
 
-CAUSES = {
-    "loader": "waiting for data",
-    "launches": "launching many small kernels",
-    "compute": "arithmetic",
-    "memory": "memory traffic",
-    "attention": "attention",
-    "optimizer": "the optimiser's step",
-    "host": "the host's own work",
-    "host_sync": "the host waiting for the device",
-}
+UNLIKE_STEPS = 1.25
+"""By how much the untouched step may differ between its profile and the proof without a word."""
 
 LEFT = {
     "floor": ("the roofline floor of its operators", "fewer bits, or operators that move less"),
@@ -111,6 +104,21 @@ def limit_line(limit: Limit) -> str:
     words = CAUSES.get(limit.cause, plain(limit.cause))
     share = f" ({100 * limit.share:.0f} %)" if limit.share else ""
     return f"{words}: {duration(limit.seconds_per_step)} a step{share}"
+
+
+def limits_note(report: Report) -> str:
+    """Said where the step that was profiled is not as long as that of the proof; else empty."""
+    before = report.baseline_step_seconds
+    first = next((limit for limit in report.limits if limit.share), None)
+    if first is None or not before:
+        return ""
+    profiled = first.seconds_per_step / first.share
+    if max(profiled, before) < UNLIKE_STEPS * min(profiled, before):
+        return ""
+    return (
+        f"reckoned while a step took {duration(profiled)}, not {duration(before)} as in the proof: "
+        "the shares tell more than the times"
+    )
 
 
 def left_title(report: Report) -> str:

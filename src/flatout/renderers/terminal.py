@@ -116,7 +116,8 @@ def _limits(report: Report, width: int) -> list[str]:
         if limit.techniques:
             text += f" [{', '.join(map(plain, limit.techniques))}]"
         lines += wrap(text, width, first=f"  {place}. ", indent="     ")
-    return lines
+    note = sentences.limits_note(report)
+    return [*lines, *_item(note, width)] if note else lines
 
 
 def _left(report: Report, width: int) -> list[str]:

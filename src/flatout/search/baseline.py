@@ -14,7 +14,7 @@ from flatout.pace import pace_of, wait_of, waits
 from flatout.plan import Plan
 from flatout.runners import SessionEnded
 from flatout.search.bench import SLOW_STEP_SECONDS, WARM_UP_STEPS, Bench, Process
-from flatout.search.limits import find_limits
+from flatout.search.limits import CAUSES, find_limits
 from flatout.search.measure import (
     LEAST_COUNTED_STEPS,
     TURN_SECONDS,
@@ -364,7 +364,8 @@ def _adopt(bench: Bench, outcome: Outcome) -> None:
     )
     if limits:
         first = limits[0]
-        bench.say(f"limited by {first.cause} ({first.share:.0%}): {first.evidence}", milestone=True)
+        words = CAUSES.get(first.cause, first.cause)
+        bench.say(f"limited by {words} ({first.share:.0%}): {first.evidence}", milestone=True)
 
 
 def _align(bench: Bench, why: str) -> None:

@@ -54,6 +54,19 @@ MANY = 100
 """Kernels or operators a step from which their number is a cause by itself."""
 LEAST_SHARE = 0.01
 
+CAUSES = {
+    "loader": "waiting for data",
+    "launches": "launching many small kernels",
+    "compute": "arithmetic",
+    "memory": "memory traffic",
+    "attention": "attention",
+    "optimizer": "the optimiser's step",
+    "host": "the host's own work",
+    "host_sync": "the host waiting for the device",
+    "compiling": "compiling again and again",
+}
+"""Each cause in words."""
+
 ADDRESSED_BY = {
     "loader": (),
     "launches": ("compile", "fused_optimizer"),
