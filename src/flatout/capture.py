@@ -124,17 +124,18 @@ DTYPES: Mapping[str, str] = {
 
 def make_events(columns: Mapping[str, Sequence[int] | NDArray[np.generic]]) -> Events:
     """Events of the columns given, in order of start (equal starts: the longer first, so that what
-    encloses comes before what it encloses); other columns are ``NONE``. A negative duration becomes 0."""
+    encloses comes before what it encloses); other columns are ``NONE``, a kind that is not told
+    ``OTHER``. A negative duration becomes 0."""
     count = len(columns["start_ns"])
     table = {}
     for column in COLUMNS:
         given = columns.get(column)
         table[column] = (
-            np.full(count, NONE, DTYPES[column])
+            np.full(count, Kind.OTHER if column == "kind" else NONE, DTYPES[column])
             if given is None
             else np.asarray(given).astype(DTYPES[column], copy=False)
         )
-    np.maximum(table["duration_ns"], 0, out=table["duration_ns"])
+    table["duration_ns"] = np.maximum(table["duration_ns"], 0)
     starts, durations = table["start_ns"], table["duration_ns"]
     later = starts[1:] > starts[:-1]
     if not np.all(later | ((starts[1:] == starts[:-1]) & (durations[1:] <= durations[:-1]))):
