@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from flatout.errors import PlanError
+from flatout.errors import PlanError, UsageError
 from flatout.fingerprint import file_sha256
 from flatout.plan import Choice, Plan
 from flatout.planfile import (
@@ -119,7 +119,7 @@ def test_mistakes_are_named(tmp_path, old, new, says):
 def test_no_file(tmp_path):
     with pytest.raises(PlanError, match="no plan at"):
         read_plan(tmp_path / "plan.toml")
-    with pytest.raises(PlanError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot be written: No such file"):
         write_plan(tmp_path / "missing" / "plan.toml", PLAN)
 
 

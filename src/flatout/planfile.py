@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.codec import from_plain, to_plain
-from flatout.errors import DiskFull, PlanError
+from flatout.errors import PlanError
 from flatout.fingerprint import file_sha256, find_script
 from flatout.host import Host, Interpreter
 from flatout.plan import Choice, Plan
@@ -71,15 +71,8 @@ class PlanFile:
 
 
 def write_plan(path: Path, plan: PlanFile) -> None:
-    """Write plan.toml, whole or not at all. DiskFull or PlanError when it cannot be written."""
-    try:
-        write_whole(path, plan_text(plan))
-    except OSError as error:
-        import errno
-
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(f"no space left for {path}", hint="Free some space.") from error
-        raise PlanError(f"{path} cannot be written: {error.strerror or error}") from error
+    """Write plan.toml, whole or not at all. DiskFull or UsageError when it cannot be written."""
+    write_whole(path, plan_text(plan))
 
 
 def plan_text(plan: PlanFile) -> str:
