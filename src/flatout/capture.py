@@ -164,8 +164,10 @@ class Samples:
         wanted = self.metric == (self.metrics.index(metric) if metric in self.metrics else NONE - 1)
         if device is not None:
             wanted &= self.device == device
-        columns = ("time_ns", "device", "rank", "metric", "value")
-        return replace(self, **{column: getattr(self, column)[wanted] for column in columns})
+        return replace(self, **{column: getattr(self, column)[wanted] for column in READING_COLUMNS})
+
+
+READING_COLUMNS = ("time_ns", "device", "rank", "metric", "value")
 
 
 METRICS = {
@@ -332,9 +334,7 @@ def merge(captures: Sequence[Capture]) -> Capture:
     lanes: dict[Lane, int] = {}
     columns: dict[str, list[NDArray[np.generic]]] = {column: [] for column in COLUMNS}
     metrics: dict[str, int] = {}
-    readings: dict[str, list[NDArray[np.generic]]] = {
-        column: [] for column in ("time_ns", "device", "rank", "metric", "value")
-    }
+    readings: dict[str, list[NDArray[np.generic]]] = {column: [] for column in READING_COLUMNS}
     for capture, shift in zip(captures, shifts, strict=True):
         # one entry more: NONE, which is the last index, stays NONE
         words = np.array([strings.setdefault(s, len(strings)) for s in capture.strings] + [NONE], np.int32)
