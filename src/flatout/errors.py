@@ -21,6 +21,7 @@
     ├── IsolationError               30   no way to keep the user's files safe could be set up
     ├── LedgerError                  40   the ledger cannot be opened, read or written
     ├── DiskFull                     41   no space for flatout's own files
+    ├── BadCapture                   50   a profile cannot be read, or holds nothing that can be
     └── Interrupted                 130   Ctrl-C; what was proved so far has been kept
 
 Every leaf has an exit code of its own. A message says what happened, the value seen and what to do
@@ -166,6 +167,12 @@ class DiskFull(FlatoutError):
     """There is no space for flatout's own files."""
 
     exit_code = 41
+
+
+class BadCapture(FlatoutError):
+    """A profile is of no format that flatout reads, or too damaged for anything in it to be read."""
+
+    exit_code = 50
 
 
 class Interrupted(FlatoutError):

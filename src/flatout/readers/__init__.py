@@ -1,0 +1,1 @@
+"""One capture format a file: each reads what a profiler wrote into a Capture."""
