@@ -331,3 +331,15 @@ def test_report_15() -> None:
     capture = kineto.read(Path(SHARED) / "cases" / "reports" / "15-trace-damaged.json")
     assert len(capture.events) == 3
     assert "bytes: cut off in mid-event" in capture.metadata.damage[0]
+
+
+def test_sound_events_are_decoded_by_the_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slow way is for what is odd: a field that the typed decoder refuses would cost ten times."""
+
+    def odd(text: bytes) -> None:
+        raise AssertionError(text)
+
+    monkeypatch.setattr(kineto, "_decode_odd", odd)
+    shapes = {"Input Dims": [[8, 128], []], "Input type": None, "Call stack": "a.py(1): f"}
+    operator = {**LAUNCH, "cat": "cpu_op", "args": shapes, "pid": "process", "dur": 1.5}
+    assert len(kineto.read(write(tmp_path, [KERNEL, LAUNCH, operator])).events) == 3

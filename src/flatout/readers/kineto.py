@@ -44,13 +44,16 @@ _KINDS = {
 """Kineto's category, in lower case (old traces write ``Kernel``) -> what it is."""
 _DRAWN_ON_STREAM = frozenset({Kind.KERNEL, Kind.COPY, Kind.MEMSET, Kind.DEVICE_RANGE, Kind.SYNCHRONIZATION})
 _OTHER_PHASES = frozenset("iIstfCbneNODPRcVv")
-"""Moments, arrows, counters, objects and such of the Chrome trace format, which say nothing that is needed."""
+"""Moments, arrows, counters, objects and such of the Chrome trace format: not needed here."""
 _LATEST_MICROSECONDS = 9e15
 """Times beyond (the year 2255) do not fit whole nanoseconds of 64 bits, and are not times."""
 _LONGEST_MICROSECONDS = 1e12
 _YEAR_2001_NS = 10**18
 _COPY = re.compile(r"(?:Memcpy|Copy\w*)\s*(\wto\w|PtoP)\s*\(\s*(\w+)\s*->\s*(\w+)\s*\)", re.IGNORECASE)
 _RANK = re.compile(r"rank[-_. ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+_NOT_TOLD = msgspec.Raw()
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -64,8 +67,9 @@ class _Args(msgspec.Struct, gc=False):
     shared: int = msgspec.field(name="shared memory", default=NONE)
     collective: str = msgspec.field(name="Collective name", default="")
     group: str = msgspec.field(name="Process Group Name", default="")
-    dims: msgspec.Raw | None = msgspec.field(name="Input Dims", default=None)
-    types: msgspec.Raw | None = msgspec.field(name="Input type", default=None)
+    # not "Raw | None": such a union takes null alone
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOT_TOLD)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOT_TOLD)
     stack: str = msgspec.field(name="Call stack", default="")
     moved: int = msgspec.field(name="Bytes", default=NONE)
     moved_on: int = msgspec.field(name="Device Id", default=NONE)
@@ -205,8 +209,9 @@ class _Table:
             return self._places[True, device, args.stream if args.stream >= 0 else row.tid]
         return self._places[False, row.pid, row.tid]
 
-    def _raw(self, value: msgspec.Raw | None) -> int:
-        return NONE if value is None else self._strings[bytes(value).decode(errors="replace")]
+    def _raw(self, value: msgspec.Raw) -> int:
+        text = bytes(value)
+        return self._strings[text.decode(errors="replace")] if text not in {b"", b"null"} else NONE
 
     def _text(self, row: _Event, args: _Args, kind: Kind) -> int:
         if args.collective:
@@ -366,8 +371,8 @@ def _decode_odd(text: bytes) -> _Event | None:
     return None if event.ph in {"X", "B", "E"} and math.isnan(event.ts) else event
 
 
-def _raw(value: object) -> msgspec.Raw | None:
-    return None if value is None else msgspec.Raw(json.dumps(value).encode())
+def _raw(value: object) -> msgspec.Raw:
+    return _NOT_TOLD if value is None else msgspec.Raw(json.dumps(value).encode())
 
 
 def _place(value: object) -> int | str:
