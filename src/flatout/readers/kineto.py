@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from flatout.capture import NONE, Capture, Device, Kind, Lane, Metadata, make_events
+from flatout.capture import DTYPES, NONE, Capture, Device, Kind, Lane, Metadata, make_events
 from flatout.errors import BadCapture
 from flatout.readers.chunks import Chunks
 from flatout.readers.stream import Stream
@@ -42,7 +42,7 @@ _KINDS = {
     "cpu_instant_event": Kind.MEMORY,
 }  # fmt: skip
 """Kineto's category, in lower case (old traces write ``Kernel``) -> what it is."""
-_DRAWN_ON_STREAM = frozenset({Kind.KERNEL, Kind.COPY, Kind.MEMSET, Kind.DEVICE_RANGE, Kind.SYNCHRONIZATION})
+_DRAWN_ON_STREAM = (Kind.KERNEL, Kind.COPY, Kind.MEMSET, Kind.DEVICE_RANGE, Kind.SYNCHRONIZATION)
 _OTHER_PHASES = frozenset("iIstfCbneNODPRcVv")
 """Moments, arrows, counters, objects and such of the Chrome trace format: not needed here."""
 _LATEST_MICROSECONDS = 9e15
@@ -134,7 +134,7 @@ class _Table:
         self._strings = _Interned()
         self._places = _Interned()
         """(drawn on a stream, process or device, thread or stream)."""
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, int] = {}
         self._copies: dict[str, str] = {}
         self._columns: dict[str, list[NDArray[np.generic]]] = {}
         self._open: dict[tuple[object, object], list[_Event]] = {}
@@ -144,7 +144,8 @@ class _Table:
 
     def add(self, events: Iterable[_Event]) -> None:
         """Takes in one chunk."""
-        rows, kinds = [], []
+        rows: list[_Event] = []
+        kinds: list[int] = []
         for event in events:
             ph = event.ph
             if ph == "X":
@@ -170,50 +171,69 @@ class _Table:
                 event.dur = 0.0
             kind = self._kinds.get(event.cat)
             if kind is None:
-                kind = self._kinds[event.cat] = _KINDS.get(event.cat.lower(), Kind.OTHER)
+                kind = self._kinds[event.cat] = int(_KINDS.get(event.cat.lower(), Kind.OTHER))
             rows.append(event)
             kinds.append(kind)
         if rows:
             self._append(rows, kinds)
 
-    def _append(self, rows: list[_Event], kinds: list[Kind]) -> None:
+    def _append(self, rows: list[_Event], kinds: list[int]) -> None:
+        count = len(rows)
+        self.count += count
+        kind = np.array(kinds, np.uint8)
         args = [row.args or _NO_ARGS for row in rows]
-        strings = self._strings
-        self.count += len(rows)
-        self._calls.update(row.pid for row, kind in zip(rows, kinds, strict=True) if kind == Kind.CALL)
+
+        def of(*wanted: Kind) -> list[int]:
+            """Which rows are of these kinds: most columns say something of few."""
+            places: list[int] = np.flatnonzero(np.isin(kind, wanted)).tolist()
+            return places
+
+        def sparse(name: str, places: list[int], values: list[int]) -> None:
+            column = np.full(count, NONE, DTYPES[name])
+            column[places] = self._whole(values, DTYPES[name])
+            self._column(name, column)
+
+        self._calls.update([rows[i].pid for i in of(Kind.CALL)])
         self._column("start_ns", _nanoseconds([row.ts for row in rows]))
         self._column("duration_ns", _nanoseconds([row.dur for row in rows]))
-        self._column("kind", np.array(kinds, np.uint8))
+        self._column("kind", kind)
+        strings, places = self._strings, self._places
         self._column("name", np.array([strings[row.name] for row in rows], np.int32))
-        lanes = [self._place(row, one, kind) for row, one, kind in zip(rows, args, kinds, strict=True)]
+        drawn = np.isin(kind, _DRAWN_ON_STREAM).tolist()
+        lanes = [
+            self._stream(row, one) if on_stream else places[False, row.pid, row.tid]
+            for row, one, on_stream in zip(rows, args, drawn, strict=True)
+        ]
         self._column("lane", np.array(lanes, np.int32))
-        self._column("correlation", self._whole([one.correlation for one in args], np.int64))
-        memory = Kind.MEMORY
-        moved = [a.moved if kind == memory else a.bytes for a, kind in zip(args, kinds, strict=True)]
-        self._column("moved_bytes", self._whole(moved, np.int64))
-        self._column("blocks", self._whole([_product(one.grid) for one in args], np.int64))
-        self._column("threads", self._whole([_product(one.block) for one in args], np.int32))
-        self._column("registers", self._whole([one.registers for one in args], np.int32))
-        self._column("shared_bytes", self._whole([one.shared for one in args], np.int32))
-        self._column("shapes", np.array([self._raw(one.dims) for one in args], np.int32))
-        self._column("dtypes", np.array([self._raw(one.types) for one in args], np.int32))
-        texts = [self._text(row, one, kind) for row, one, kind in zip(rows, args, kinds, strict=True)]
-        self._column("text", np.array(texts, np.int32))
+        self._column("correlation", self._whole([one.correlation for one in args], "int64"))
+        kernels = of(Kind.KERNEL)
+        sparse("blocks", kernels, [_product(args[i].grid) for i in kernels])
+        sparse("threads", kernels, [_product(args[i].block) for i in kernels])
+        sparse("registers", kernels, [args[i].registers for i in kernels])
+        sparse("shared_bytes", kernels, [args[i].shared for i in kernels])
+        moving = of(Kind.COPY, Kind.MEMSET, Kind.MEMORY)
+        sparse(
+            "moved_bytes", moving, [args[i].moved if args[i].bytes < 0 else args[i].bytes for i in moving]
+        )
+        operators = of(Kind.OPERATOR)
+        sparse("shapes", operators, [self._raw(args[i].dims) for i in operators])
+        sparse("dtypes", operators, [self._raw(args[i].types) for i in operators])
+        told = np.flatnonzero((kind != Kind.CALL) & (kind != Kind.MEMORY)).tolist()
+        sparse("text", told, [self._text(rows[i], args[i], kinds[i]) for i in told])
 
     def _column(self, name: str, values: NDArray[np.generic]) -> None:
         self._columns.setdefault(name, []).append(values)
 
-    def _place(self, row: _Event, args: _Args, kind: Kind) -> int:
-        if kind in _DRAWN_ON_STREAM:
-            device = args.device if args.device >= 0 else row.pid
-            return self._places[True, device, args.stream if args.stream >= 0 else row.tid]
-        return self._places[False, row.pid, row.tid]
+    def _stream(self, row: _Event, args: _Args) -> int:
+        """The lane of what is drawn on a stream; where ``args`` do not tell it, pid and tid do."""
+        device = args.device if args.device >= 0 else row.pid
+        return self._places[True, device, args.stream if args.stream >= 0 else row.tid]
 
     def _raw(self, value: msgspec.Raw) -> int:
         text = bytes(value)
         return self._strings[text.decode(errors="replace")] if text not in {b"", b"null"} else NONE
 
-    def _text(self, row: _Event, args: _Args, kind: Kind) -> int:
+    def _text(self, row: _Event, args: _Args, kind: int) -> int:
         if args.collective:
             return self._strings[f"{args.collective} {args.group}".rstrip()]
         if args.stack:
@@ -225,7 +245,7 @@ class _Table:
             return self._strings[words] if words else NONE
         return self._strings[row.name] if kind == Kind.SYNCHRONIZATION else NONE
 
-    def _whole(self, values: list[int], dtype: type[np.signedinteger[Any]]) -> NDArray[np.generic]:
+    def _whole(self, values: list[int], dtype: str) -> NDArray[np.generic]:
         try:
             return np.array(values, dtype)
         except OverflowError:
