@@ -13,6 +13,7 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -54,7 +55,7 @@ def from_plain(kind: Any, data: Any) -> Any:
         return _union(kind, data)
     if origin is tuple:
         return _tuple(kind, data)
-    if origin is dict:
+    if origin in (dict, Mapping):
         if not isinstance(data, dict):
             raise ValueError(f"expected a table, not {data!r}")
         inside = typing.get_args(kind)[1]
