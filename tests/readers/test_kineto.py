@@ -15,7 +15,7 @@ import pytest
 
 from flatout.capture import NONE, Capture, Kind
 from flatout.errors import BadCapture, FlatoutError
-from flatout.readers import chunks, kineto, stream
+from flatout.readers import chunks, kineto, kineto_events, stream
 
 KERNEL = {
     "ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1000, "dur": 50,
@@ -77,6 +77,48 @@ def test_nanoseconds_survive(tmp_path: Path) -> None:
     assert events.duration_ns[0] == 156_777
     whole = {**KERNEL, "ts": 1669783687464181}
     assert kineto.read(write(tmp_path, [whole])).metadata.epoch_ns == 1_669_783_687_464_181_000
+
+
+def test_nanoseconds_of_absolute_times_survive(tmp_path: Path) -> None:
+    """Microseconds since 1970 with a fraction: a double keeps only quarters of them."""
+    path = tmp_path / "absolute.json"
+    text = json.dumps({"traceEvents": [LAUNCH, KERNEL, {**KERNEL, "args": {"correlation": "5"}}]})
+    text = text.replace('"ts": 990', '"ts": 1712195495519689.047')
+    path.write_text(text.replace('"ts": 1000', '"ts": 1712195495519695.812'))
+    capture = kineto.read(path)
+    assert capture.events.start_ns.tolist() == [0, 6765, 6765]
+    assert capture.metadata.epoch_ns == 1_712_195_495_519_689_047
+
+
+def test_what_lies_far_from_everything_is_told(tmp_path: Path) -> None:
+    """A time of another century, and a duration that overflowed in the profiler (TraceLens#669)."""
+    events = [{**KERNEL, "ts": 10**12 + i * 1000} for i in range(20)]
+    capture = kineto.read(write(tmp_path, [*events, {**KERNEL, "ts": 0}, {**KERNEL, "ts": 10**14}]))
+    assert len(capture.events) == 20
+    assert "2 events a day or more from the others" in capture.metadata.damage[0]
+    capture = kineto.read(write(tmp_path, [*events, {**KERNEL, "ts": 10**12 + 50, "dur": 9e11}]))
+    assert capture.events.end_ns.max() == 19_050_000
+    assert "1 events that last far beyond all others" in capture.metadata.damage[0]
+
+
+def test_what_is_not_read_is_told(tmp_path: Path) -> None:
+    counter = {"ph": "C", "name": "queue", "pid": 0, "ts": 1, "args": {"length": 3}}
+    capture = kineto.read(write(tmp_path, [KERNEL, counter, {"ph": "b", "ts": 3}, {"ph": "?"}]))
+    told = " ".join(capture.metadata.missing)
+    assert "1 counters in the file are not read" in told
+    assert "1 events of phase 'b'" in told
+    assert "1 events of phase '?'" in told
+
+
+def test_rows_are_in_order(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    events = [{**LAUNCH, "ts": draw.randrange(9), "dur": draw.randrange(9)} for _ in range(200)]
+    table = kineto.read(write(tmp_path, [{**KERNEL, "ts": 4, "dur": 3}, *events])).events
+    rows = list(zip(table.start_ns.tolist(), (-table.duration_ns).tolist(), strict=True))
+    assert rows == sorted(rows)
+    (row,) = [row for row, kind in enumerate(table.kind.tolist()) if kind == Kind.KERNEL]
+    assert (table.blocks[row], table.registers[row], table.correlation[row]) == (24, 96, 5)
+    assert table.start_ns[row] == 4000
 
 
 def test_what_events_say_beside(tmp_path: Path) -> None:
@@ -339,7 +381,7 @@ def test_sound_events_are_decoded_by_the_chunk(tmp_path: Path, monkeypatch: pyte
     def odd(text: bytes) -> None:
         raise AssertionError(text)
 
-    monkeypatch.setattr(kineto, "_decode_odd", odd)
+    monkeypatch.setattr(kineto_events, "odd", odd)
     shapes = {"Input Dims": [[8, 128], []], "Input type": None, "Call stack": "a.py(1): f"}
     operator = {**LAUNCH, "cat": "cpu_op", "args": shapes, "pid": "process", "dur": 1.5}
     assert len(kineto.read(write(tmp_path, [KERNEL, LAUNCH, operator])).events) == 3

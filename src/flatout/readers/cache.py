@@ -20,7 +20,7 @@ import numpy as np
 from flatout.capture import COLUMNS, DTYPES, Capture, Events, Lane, Metadata
 from flatout.codec import from_plain, to_plain
 
-VERSION = 1
+VERSION = 2
 """To be raised when a reader makes other columns of the same file."""
 LARGEST_BYTES = 5 << 30
 """Of all entries together; the ones that were used longest ago go first."""
